@@ -1,0 +1,92 @@
+"""What a failed run says, in at most 25 lines: the cause first, then its evidence, then who only fell with it."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from .result import Failure, Run, read_json
+from .view import shown_path
+
+MAX_LINES = 25
+LAST_LINES = 5
+MAX_FRAMES = 5
+HINTS = {  # one sentence for what a notebook itself brings about; the catalogue of faults knows the rest
+    "EOFError": "A rank has no keyboard: input() finds nothing to read. Pass the value as a script argument.",
+    "ModuleNotFoundError": "Ranks import from the script's folder, the notebook's folder and the installed packages.",
+}
+
+
+def rank_failure(run: Run, cell: bool) -> str:
+    """The message of RankFailed."""
+    failure = run.failure
+    assert failure is not None
+    head = [f"rank {failure.rank} of {len(run.ranks)} failed: {_what(failure, 600)}", *_place(run, failure, cell)]
+    if failure.exception_type in HINTS:
+        head.append(HINTS[failure.exception_type])
+    foot = _other_ranks(failure)
+    foot.append(f"All that this rank printed: {shown_path(run.log_dir)}/rank{failure.rank}/")
+    printed = run.ranks[failure.rank].stdout.splitlines()[-LAST_LINES:]
+    room = MAX_LINES - 2 - len("\n".join([*head, *foot]).splitlines())
+    said = ["It printed last:", *(f"  {_short(line, 200)}" for line in printed)][: max(0, room)] if printed else []
+    return "\n".join([*head, *said, *foot])
+
+
+def _what(failure: Failure, limit: int) -> str:
+    message = _short(failure.message, limit)
+    return message if failure.exception_type == "exit" else f"{failure.exception_type}: {message}"
+
+
+def _place(run: Run, failure: Failure, cell: bool) -> list[str]:
+    """The script's lines on the way to the error, innermost first, and the library's function that raised it."""
+
+    def line(number: int | None) -> str:
+        return f"cell line {(number or 0) + 1}" if cell else f"line {number} of {run.script}"
+
+    if not failure.frames:
+        return [f"  at {line(failure.line)}"] if failure.line else []
+    rows = []
+    last = failure.frames[-1]
+    if not last.in_script:
+        rows.append(f"  raised in {Path(last.file).name}, line {last.line}, in {last.function}")
+    for frame in reversed([frame for frame in failure.frames if frame.in_script][-MAX_FRAMES:]):
+        function = "" if frame.function == "<module>" else f", in {frame.function}"
+        rows.append(f"  {'called from ' * bool(rows)}{line(frame.line)}{function}:  {(frame.text or '').strip()}")
+    return rows
+
+
+def _other_ranks(failure: Failure) -> list[str]:
+    rows = []
+    same = [other.rank for other in failure.others if other.message == failure.message]
+    if same:
+        rows.append(f"{_ranks(same)} failed in the same way.")
+    rows += [f"Rank {f.rank} failed too: {_what(f, 100)}" for f in failure.others if f.rank not in same][:2]
+    if failure.victims:
+        rows.append(f"{_ranks(failure.victims)} ended only because of it; an error printed there is no cause.")
+    return rows
+
+
+def _ranks(numbers: list[int]) -> str:
+    return f"Rank{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+
+
+def agent_failure(log_dir: Path, exit_code: int) -> str:
+    """Why no rank ran, from what torchrun said."""
+    errors = [
+        error for node in sorted(log_dir.glob("node*")) if (error := read_json(node / "failures.json").get("error"))
+    ]
+    if errors:
+        text = _short(errors[0], 1200)
+        if "EADDRINUSE" in text:
+            text += "\nAnother process listens on that port. Leave the port out: torchrun then takes a free one."
+        return f"torchrun could not start the ranks.\n{text}"
+    if exit_code < 0:
+        return f"torchrun itself was ended by signal {-exit_code} ({signal.Signals(-exit_code).name}); its ranks too."
+    tail = "\n".join((log_dir / "node0" / "agent.log").read_text("utf-8", "replace").splitlines()[-10:])
+    return f"torchrun ended with exit code {exit_code} before any rank failed.\n{tail}"
+
+
+def _short(text: str, limit: int) -> str:
+    lines = text.strip().splitlines()
+    text = "\n".join([*lines[:6], "…"] if len(lines) > 6 else lines)
+    return text if len(text) <= limit else text[:limit] + " …"

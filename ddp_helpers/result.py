@@ -1,0 +1,213 @@
+"""What a run leaves: `Run`, its `Rank`s, its `Failure`; and the three exceptions, which carry their evidence."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+# What ranks say when another rank has gone (gloo and torch's store): consequences, never the cause.
+ECHO = re.compile(
+    r"[Cc]onnection (closed|reset) by peer|Connection refused|Broken pipe|Socket closed|remote worker crashing"
+    r"|connectFullMesh failed|Timed out waiting \d+ms for (recv|send) operation"
+)
+
+
+class Frame(NamedTuple):
+    file: str
+    line: int | None
+    function: str
+    text: str | None
+    in_script: bool
+
+
+@dataclass
+class Failure:
+    """The first failure of a run. `line` is the script's line, the cell's is one more; `victims` fell with it."""
+
+    rank: int
+    exception_type: str  # or the signal's name, or "exit"
+    message: str
+    line: int | None
+    traceback: str
+    victims: list[int] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)  # outermost first
+    others: list[Failure] = field(default_factory=list)  # what went wrong on other ranks, and is no echo of this
+    time: float = 0.0
+
+
+@dataclass
+class Rank:
+    """One process of a run. `exit_code` is None when the run was stopped before torchrun could report it."""
+
+    rank: int
+    local_rank: int
+    pid: int | None
+    exit_code: int | None
+    folders: list[Path] = field(repr=False)  # one an attempt: stdout.log, stderr.log and what worker.py leaves
+
+    @property
+    def stdout(self) -> str:
+        """All that this rank printed, read from its file."""
+        return self._read("stdout.log")
+
+    @property
+    def stderr(self) -> str:
+        return self._read("stderr.log")
+
+    @property
+    def returned(self) -> dict[str, Any]:
+        """The globals brought back with ``--return``; tensors are on the CPU."""
+        path = self.folders[-1] / "returned.pt"
+        if not path.exists():
+            return {}
+        import torch
+
+        try:
+            return torch.load(path, map_location="cpu", weights_only=False)  # written by our own rank
+        except AttributeError as error:
+            raise LaunchError(
+                f"rank {self.rank} returned an object of a class that only its script defines ({error}).\n"
+                "Return what the kernel can know: numbers, strings, lists, dicts, tensors, a state_dict()."
+            ) from error
+
+    def _read(self, name: str) -> str:
+        texts = [(f / name).read_bytes().decode("utf-8", "replace") for f in self.folders if (f / name).exists()]
+        return "".join(texts)
+
+
+@dataclass
+class Run:
+    """A finished run.
+
+    >>> run = launch("scripts/hello.py", nproc_per_node=2)  # doctest: +SKIP
+    >>> run.ranks[1].stdout  # doctest: +SKIP
+    'hello from rank 1\\n'
+
+    `command` is what to type in a terminal for the same run; `seconds` is wall time from start to end; `metrics` has
+    a dict for each printed line with ``key=value`` words, in the order of arrival: ``{"rank": 0, "loss": 0.52}``.
+    """
+
+    script: str
+    command: str
+    exit_code: int
+    seconds: float
+    engine: str
+    device: str
+    backend: str
+    ranks: list[Rank]
+    metrics: list[dict[str, float]]
+    failure: Failure | None
+    log_dir: Path
+
+    def __repr__(self) -> str:
+        n = len(self.ranks)
+        return f"<Run of {self.script}: {n} rank{'s' * (n != 1)}, exit code {self.exit_code}, {self.seconds:.2f} s>"
+
+
+class LaunchError(Exception):
+    """The run could not be started; the message says what to do. No rank ran."""
+
+    def _render_traceback_(self) -> list[str]:  # IPython shows this in place of a traceback through our own code
+        return [f"{type(self).__name__}: {self}"]
+
+
+class RankFailed(LaunchError):
+    """A rank failed. `run` is the whole run, `run.failure` the cause."""
+
+    def __init__(self, message: str, run: Run) -> None:
+        super().__init__(message)
+        self.run = run
+
+
+class RunTimeout(RankFailed):
+    """The run was stopped at its timeout; the message says where each rank was."""
+
+
+# ---- reading a run's folder -----------------------------------------------------------------------------------------
+
+
+def read_ranks(log_dir: Path, nproc: int, reported: bool) -> list[Rank]:
+    """The ranks of a run from what worker.py and agent.py left. `reported`: torchrun itself ended the run."""
+    by_rank: dict[int, list[Path]] = {}
+    for folder in sorted(log_dir.glob("node*/run_*/attempt_*/*/"), key=lambda f: int(f.parent.name.split("_")[-1])):
+        node = int(folder.relative_to(log_dir).parts[0].removeprefix("node"))
+        note = read_json(folder / "rank.json")
+        by_rank.setdefault(note.get("rank", node * nproc + int(folder.name)), []).append(folder)
+    failed = {int(r): f for node in sorted(log_dir.glob("node*")) for r, f in read_failures(node).items()}
+    ranks = []
+    for rank, folders in sorted(by_rank.items()):
+        note = read_json(folders[-1] / "rank.json")
+        code = failed[rank]["exit_code"] if rank in failed else (0 if reported else None)
+        pid = note.get("pid", failed.get(rank, {}).get("pid"))
+        ranks.append(Rank(rank, note.get("local_rank", int(folders[-1].name)), pid, code, folders))
+    return ranks
+
+
+def read_failures(node: Path) -> dict[str, dict[str, int]]:
+    return dict(read_json(node / "failures.json").get("failures", {}))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return {}
+
+
+def find_failure(ranks: list[Rank]) -> Failure | None:
+    """The cause among all that went wrong.
+
+    Earliest first, but an exception before its echo on other ranks (a rank that cleans up before it dies is late),
+    and a rank that died without a word (killed, crashed) before ranks that only echo. A rank that torchrun ended with
+    SIGTERM is a victim.
+    """
+    failures = [failure for rank in ranks if (failure := _failure_of(rank))]
+    if not failures:
+        return None
+    cause = min(failures, key=lambda f: (_plausibility(f), f.time, f.rank))
+    cause.others = [f for f in failures if f is not cause and _plausibility(f) == 0]
+    independent = {cause.rank, *(f.rank for f in cause.others)}
+    cause.victims = [rank.rank for rank in ranks if rank.exit_code != 0 and rank.rank not in independent]
+    return cause
+
+
+def _plausibility(failure: Failure) -> int:
+    if failure.exception_type == "SIGTERM":
+        return 3
+    if failure.time:
+        return 2 if ECHO.search(failure.message) else 0
+    return 1
+
+
+def _failure_of(rank: Rank) -> Failure | None:
+    note = read_json(rank.folders[-1] / "error.json").get("ddp_helpers")
+    if note:
+        frames = [
+            Frame(file, line, function, text, file == note["script"]) for file, line, function, text in note["frames"]
+        ]
+        line = next((frame.line for frame in reversed(frames) if frame.in_script), None)
+        traceback, when = note["traceback"], note["time"]
+        return Failure(rank.rank, note["type"], note["text"], line, traceback, frames=frames, time=when)
+    if not rank.exit_code:
+        return None
+    if rank.exit_code > 0:
+        message = f"the process ended with exit code {rank.exit_code} and no exception (os._exit?)"
+        return Failure(rank.rank, "exit", message, None, "")
+    name = signal.Signals(-rank.exit_code).name
+    message = f"the process was ended by signal {-rank.exit_code} ({name})"
+    if name == "SIGKILL":
+        message += "; when nobody did that by hand, it is most often the system, out of memory"
+    crash = _python_stack(rank.stderr)
+    outermost = re.findall(r'File "([^"]*)", line (\d+) in <module>', crash)
+    lines = [int(line) for file, line in outermost if not file.endswith("worker.py")]
+    return Failure(rank.rank, name, message, lines[0] if lines else None, crash)
+
+
+def _python_stack(stderr: str) -> str:
+    """What faulthandler printed when the process crashed."""
+    start = stderr.rfind("Fatal Python error")
+    return stderr[start:] if start >= 0 else ""
