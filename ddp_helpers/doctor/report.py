@@ -1,0 +1,97 @@
+"""The doctor's report: what it says, in a terminal and in a notebook."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from . import html
+from .finding import Finding
+from .machine import Machine
+from .world_size import Advice
+
+SIGNS = {"ok": "✔", "note": "·", "warning": "▲", "problem": "✘"}
+WIDTH = 110
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """`report = doctor()`; then look at `report`, `report.problems`, `report["shared memory"].do`, `report.world_size`.
+
+    machine   the facts (ddp_helpers.doctor.machine.Machine)
+    findings  one Finding a line: .name .level .found .matters .do
+    advice    how many ranks to start here: .ranks .device .backend .why
+    """
+
+    machine: Machine
+    findings: tuple[Finding, ...]
+    advice: Advice
+
+    @property
+    def problems(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.level == "problem")
+
+    @property
+    def world_size(self) -> int:
+        return self.advice.ranks
+
+    @property
+    def exit_code(self) -> int:
+        """0: nothing must be mended. 1: something must."""
+        return 1 if self.problems else 0
+
+    def __getitem__(self, name: str) -> Finding:
+        """The line of that name. Raises KeyError, which lists the names."""
+        for finding in self.findings:
+            if finding.name.lower() == name.lower():
+                return finding
+        raise KeyError(f"no line {name!r}; there are: {', '.join(finding.name for finding in self.findings)}")
+
+    def summary(self) -> str:
+        """The report's last word in one sentence."""
+        count = {level: sum(finding.level == level for finding in self.findings) for level in SIGNS}
+        if count["problem"]:
+            names = ", ".join(finding.name for finding in self.problems)
+            return f"Mend this first: {names}."
+        if count["warning"]:
+            names = ", ".join(finding.name for finding in self.findings if finding.level == "warning")
+            return f"Ready, but read this: {names}."
+        return "Ready: nothing here must be mended."
+
+    def title(self) -> str:
+        where = f" (inside a {self.machine.container} container)" if self.machine.container else ""
+        return f"Is {self.machine.name} ready?{where}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "machine": self.machine.to_dict(),
+            "findings": [asdict(finding) for finding in self.findings],
+            "world_size": asdict(self.advice),
+            "exit_code": self.exit_code,
+        }
+
+    def __repr__(self) -> str:
+        name = max(len(finding.name) for finding in self.findings)
+        lines = [self.title()]
+        if self.machine.source:
+            lines += _wrap(f"recorded machine: {self.machine.source}", "  ")
+        for finding in self.findings:
+            lead = f"{SIGNS[finding.level]} {finding.name:<{name}}  "
+            lines += _wrap(f"{finding.found}. {finding.matters}", " " * len(lead), lead)
+            if finding.do:
+                lines += _wrap(f"→ {finding.do}", " " * (len(lead) + 2), " " * len(lead))
+        advice = self.advice
+        lead = f"» {'world size':<{name}}  "
+        text = f"{advice.ranks} ranks on {advice.device} with {advice.backend}. {advice.why}"
+        lines += _wrap(text, " " * len(lead), lead)
+        lines.append(self.summary())
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return html.render(self)
+
+
+def _wrap(text: str, indent: str, lead: str | None = None) -> list[str]:
+    first = indent if lead is None else lead
+    return textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False)

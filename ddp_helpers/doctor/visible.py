@@ -1,0 +1,47 @@
+"""Which of a machine's GPUs a job would see, and which of them belong together."""
+
+from __future__ import annotations
+
+from .machine import Gpu, Machine
+
+
+def visible_gpus(machine: Machine) -> tuple[Gpu, ...]:
+    """The GPUs that CUDA_VISIBLE_DEVICES leaves visible (NVML shows all of them, CUDA only these).
+
+    Read as CUDA reads it: numbers or the beginning of a GPU's UUID; everything from the first entry that fits no GPU
+    on is dropped. Numbers are taken in the driver's order, as with CUDA_DEVICE_ORDER=PCI_BUS_ID.
+    """
+    if machine.cuda_visible_devices is None:
+        return machine.gpus
+    chosen: list[Gpu] = []
+    for entry in machine.cuda_visible_devices.split(","):
+        match = _find(machine.gpus, entry.strip())
+        if match is None or match in chosen:
+            break
+        chosen.append(match)
+    return tuple(chosen)
+
+
+def _find(gpus: tuple[Gpu, ...], entry: str) -> Gpu | None:
+    for gpu in gpus:
+        if entry == str(gpu.index) or (entry.startswith("GPU-") and gpu.uuid.startswith(entry)):
+            return gpu
+    return None
+
+
+def same_model(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    """The largest group of GPUs of one model; of two groups of one size, the one with more memory."""
+    groups: dict[str, list[Gpu]] = {}
+    for gpu in gpus:
+        groups.setdefault(gpu.model, []).append(gpu)
+    best = max(groups.values(), key=lambda group: (len(group), group[0].memory_total), default=[])
+    return tuple(best)
+
+
+def free_gpus(gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    """Those with at least half of their memory free."""
+    return tuple(gpu for gpu in gpus if gpu.memory_used * 2 <= gpu.memory_total)
+
+
+def numbers(gpus: tuple[Gpu, ...]) -> str:
+    return ",".join(str(gpu.index) for gpu in gpus)
