@@ -1,0 +1,234 @@
+"""launch(): one run from start to finish."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import engines, hang, runs, stop
+from .command import Command, reserved_port
+from .devices import Devices, count_gpus, torch_has_cuda
+from .devices import choose as choose_devices
+from .environment import RUN_MARK, rank_environment, usable_cores
+from .logs import Follower
+from .report import agent_failure, rank_failure
+from .result import LaunchError, RankFailed, Run, RunTimeout, find_failure, read_ranks
+from .script import check_syntax
+from .view import Silent, View, in_notebook
+
+POLL_SECONDS = 0.03
+
+
+@dataclass(frozen=True)
+class Options:
+    """What does not belong to torchrun's command line; see `launch`. `cell`: the script is a cell's text."""
+
+    timeout: float = 300
+    env: Mapping[str, str] = field(default_factory=dict)
+    engine: str = "auto"
+    check: bool = True
+    cell: bool = False
+    silent: bool = False
+
+
+def launch(
+    script: str | os.PathLike[str],
+    *script_args: str,
+    nproc_per_node: int | str = 1,
+    nnodes: int = 1,
+    timeout: float = 300,
+    returns: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    engine: str = "auto",
+    check: bool = True,
+    torchrun_args: Sequence[str] = (),
+) -> Run:
+    """Run a script with torchrun and wait for it.
+
+    >>> run = launch("scripts/train.py", "--lr", "0.1", nproc_per_node=4, returns=["losses"])  # doctest: +SKIP
+    >>> run.ranks[0].returned["losses"]  # doctest: +SKIP
+    [2.31, 1.97, 1.80]
+
+    Args:
+        script: path of the script, relative to the notebook's folder.
+        script_args: the script's own arguments.
+        nproc_per_node: processes per node; "auto" or "gpu" for one a GPU, "cpu" for one a core.
+        nnodes: with 2, two torchrun agents on this machine play two nodes.
+        timeout: seconds after which the run is stopped, and told where it was.
+        returns: names of the script's globals to bring back, in `run.ranks[i].returned`.
+        env: environment variables for the ranks, beside the kernel's.
+        engine: "warm" forks a process that has torch imported (Linux), "cold" starts interpreters as the torchrun
+            command does, "auto" is warm where it can be.
+        check: raise when the run fails; with False the failed run is returned.
+        torchrun_args: more options of torchrun, such as ``["--max-restarts", "3"]``.
+
+    Raises:
+        LaunchError: nothing was run, and the message says what to do.
+        RankFailed: a rank failed; the exception's `run.failure` is the cause.
+        RunTimeout: the run was stopped after `timeout` seconds.
+    """
+    command = Command(
+        script=os.fspath(script),
+        script_args=tuple(map(str, script_args)),
+        nproc=number_of_processes(nproc_per_node),
+        nnodes=nnodes,
+        torchrun_args=tuple(torchrun_args),
+        returns=tuple(returns),
+    )
+    return run(command, Options(timeout, dict(env or {}), engine, check))
+
+
+def number_of_processes(nproc_per_node: int | str) -> int:
+    """torchrun's --nproc-per-node as a number, without initialising CUDA as torchrun would."""
+    if nproc_per_node in ("auto", "gpu", "cpu"):
+        gpus = 0 if nproc_per_node == "cpu" else count_gpus()
+        number = gpus if nproc_per_node == "gpu" else gpus or usable_cores()
+    else:
+        number = int(nproc_per_node) if str(nproc_per_node).isdigit() else 0
+    if number >= 1:
+        return number
+    raise LaunchError(
+        f"--nproc-per-node {nproc_per_node}: this is the number of processes on each node, at least 1 "
+        "(or auto, gpu, cpu)." + (" This machine has no GPU." if nproc_per_node == "gpu" else "")
+    )
+
+
+def run(command: Command, options: Options) -> Run:
+    """Run a command as `launch` does."""
+    if not command.module:
+        check_syntax(Path(command.script), options.cell)
+    if command.nnodes < 1:
+        raise LaunchError(f"--nnodes {command.nnodes}: at least 1.")
+    devices = choose_devices(command.nproc * command.agents, count_gpus(), torch_has_cuda())
+    env = rank_environment(devices, command.nproc * command.agents, options.env, os.environ)
+    engine = engines.choose(options.engine, command, env)
+    try:
+        log_dir = runs.new_folder(command.script)
+    except OSError as error:
+        raise LaunchError(
+            f"Cannot write the run's logs below {Path.cwd()}: {error.strerror}. "
+            "Open the notebook from a folder that you may write to and that has space."
+        ) from error
+    env[RUN_MARK] = str(log_dir)
+    try:
+        return _Job(command, options, devices, env, engine, log_dir).run()
+    finally:
+        runs.finished(log_dir)
+        runs.prune(log_dir.parent)
+
+
+class _Job:
+    """One run: starts the agents, follows the ranks, stops what must be stopped, and reads the result."""
+
+    def __init__(
+        self, command: Command, options: Options, devices: Devices, env: dict[str, str], engine: str, log_dir: Path
+    ) -> None:
+        self.command, self.options, self.devices, self.env = command, options, devices, env
+        self.engine, self.log_dir = engine, log_dir
+        self.follower = Follower(log_dir, command.nproc)
+        self.hang = hang.Watch(log_dir, options.cell)
+        title = _title(command.nproc * command.agents, command.agents, devices)
+        self.view = (Silent if options.silent else View)(title, log_dir, in_notebook())
+        self.lifeline = engines.Lifeline()
+        self.agents: list[engines.Agent] = []
+        self.started = time.monotonic()
+
+    def run(self) -> Run:
+        where = ""
+        try:
+            self._start()
+            where = self._follow()
+            if where:
+                stop.stop(self.agents, self.log_dir, self.lifeline.cut)
+        except KeyboardInterrupt:
+            self._interrupted()
+            raise
+        finally:
+            self.lifeline.close()
+            ended_well = not where and all(agent.poll() in (0, 1) for agent in self.agents)
+            left = stop.end_leftovers(self.log_dir, everywhere=not ended_well or sys.platform != "linux")
+            lines = self.follower.drain()
+            if ended_well:  # what ranks say while they are being stopped is noise; the files have it
+                self.view.add(lines, [])
+        return self._finish(where, left)
+
+    def _start(self) -> None:
+        with reserved_port(self.command.simulates_nodes) as port:
+            for node in range(self.command.agents):
+                folder = self.log_dir / f"node{node}"
+                folder.mkdir()
+                argv = self.command.agent_argv(folder, node, port)
+                self.agents.append(engines.start(self.engine, argv, self.env, folder / "agent.log", self.lifeline))
+            if self.command.simulates_nodes:  # node 0 must have bound the port before it is given up
+                self._follow(until_ranks_start=True)
+
+    def _follow(self, until_ranks_start: bool = False) -> str:
+        """Show what the ranks print until the agents end. At the timeout: where everybody was."""
+        while any(agent.poll() is None for agent in self.agents):
+            lines = self.follower.poll()
+            self.view.add(lines, self.follower.live())
+            notice = self.hang.look(bool(lines))
+            if notice is not None:
+                self.view.say(notice)
+            if time.monotonic() - self.started > self.options.timeout:
+                return hang.sentence(hang.where(self.log_dir), self.options.cell) or "No rank had started."
+            if until_ranks_start and len(list(self.log_dir.glob("node*/run_*"))) == len(self.agents):
+                break
+            if not lines:
+                engines.wait(self.agents, POLL_SECONDS)
+        return ""
+
+    def _interrupted(self) -> None:
+        self.view.say("stopping the ranks … (interrupt once more to kill them at once)")
+        left = stop.stop(self.agents, self.log_dir, self.lifeline.cut)
+        self.view.finish(f"interrupted after {time.monotonic() - self.started:.1f} s; {_verified(left)}")
+
+    def _finish(self, where: str, left: list[int]) -> Run:
+        codes = [agent.poll() for agent in self.agents]
+        ranks = read_ranks(self.log_dir, self.command.nproc, reported=not where and all(c in (0, 1) for c in codes))
+        runs.link_ranks(self.log_dir, ranks)
+        result = Run(
+            script=self.command.script,
+            command=str(self.command),
+            exit_code=next((c for c in codes if c), 0) or 0,
+            seconds=time.monotonic() - self.started,
+            engine=self.engine,
+            device=self.devices.device,
+            backend=self.devices.backend,
+            ranks=ranks,
+            metrics=self.follower.metrics,
+            failure=None if where else find_failure(ranks),
+            log_dir=self.log_dir,
+        )
+        for agent in self.agents:
+            engines.release(agent, self.log_dir)
+        if where:
+            return self._timed_out(result, where, left)
+        failed = bool(result.exit_code)
+        self.view.finish(f"{'failed after ' * failed}{result.seconds:.2f} s, {self.engine} start", failed)
+        if result.exit_code and not result.failure:
+            raise LaunchError(agent_failure(self.log_dir, result.exit_code))
+        if result.exit_code and self.options.check:
+            raise RankFailed(rank_failure(result, self.options.cell), result)
+        return result
+
+    def _timed_out(self, result: Run, where: str, left: list[int]) -> Run:
+        self.view.finish(f"stopped at the timeout of {self.options.timeout:g} s; {_verified(left)}")
+        if self.options.check:
+            raise RunTimeout(f"stopped after {self.options.timeout:g} s.\n{where}", result)
+        return result
+
+
+def _verified(left: list[int]) -> str:
+    return f"still alive: {', '.join(map(str, left))}" if left else "no process is left"
+
+
+def _title(ranks: int, nodes: int, devices: Devices) -> str:
+    who = f"{ranks} rank{'s' * (ranks > 1)}" + (f" on {nodes} simulated nodes" if nodes > 1 else "")
+    if devices.device == "cuda":
+        return f"{who} on {ranks} GPU{'s' * (ranks > 1)} with NCCL"
+    return f"{who} on CPU with gloo: {devices.reason}"
