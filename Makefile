@@ -20,6 +20,10 @@ VENV := .venv
 PY := $(VENV)/bin/python
 # JupyterLab's first question, whether to fetch news, is answered with no: it would cover the first lesson's last line.
 LAB_SETTINGS := $(VENV)/share/jupyter/lab/settings
+FIRST_LESSON := 00_is_this_machine_ready.ipynb
+# nbgrader builds and grades the exercises; its menu and its Validate button would puzzle a learner.
+LAB_PAGE := $(VENV)/etc/jupyter/labconfig
+NO_NBGRADER := {"disabledExtensions": {"@jupyter/nbgrader": true}}
 NO_NEWS := {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": false}}
 # Jupyter refuses to run as root, the usual user in a container, unless told so.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
@@ -41,7 +45,8 @@ help:
 
 # With .venv/bin first, python and torchrun in JupyterLab's terminal are those of the notebooks.
 lab: $(VENV)/.installed
-	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) -m jupyterlab --ip=127.0.0.1 --ServerApp.root_dir=notebooks $(AS_ROOT) $(LAB_ARGS)
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) -m jupyterlab --ip=127.0.0.1 --ServerApp.root_dir=notebooks \
+	  --LabApp.default_url=/lab/tree/$(FIRST_LESSON) $(AS_ROOT) $(LAB_ARGS)
 
 test: $(VENV)/.installed
 	$(PY) -m pytest $(PYTEST_ARGS)
@@ -72,7 +77,8 @@ ifneq ($(TORCH),)
 	$(PY) -m pip install torch torchvision --index-url https://download.pytorch.org/whl/$(TORCH)
 endif
 	$(PY) -m pip install -e '.[dev]'
-	@mkdir -p $(LAB_SETTINGS)
+	@mkdir -p $(LAB_SETTINGS) $(LAB_PAGE)
+	@echo '$(NO_NBGRADER)' >$(LAB_PAGE)/page_config.json
 	@echo '$(NO_NEWS)' >$(LAB_SETTINGS)/overrides.json
 	@touch $@
 

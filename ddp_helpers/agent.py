@@ -12,9 +12,9 @@ import json
 import os
 import sys
 import threading
-import time
 import traceback
 import warnings
+from collections.abc import Collection
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -47,43 +47,55 @@ def main(argv: list[str]) -> int:
         traceback.print_exc()
         return 1
     finally:
-        _end_children()
+        if _has_children():
+            end_children()
     return 0
 
 
 def _leave(folder: Path, content: dict[str, object]) -> None:
-    (folder / "failures.tmp").write_text(json.dumps(content), encoding="utf-8")
-    os.replace(folder / "failures.tmp", folder / "failures.json")
+    with contextlib.suppress(OSError):  # a full disk; the notebook looks for that
+        (folder / "failures.tmp").write_text(json.dumps(content), encoding="utf-8")
+        os.replace(folder / "failures.tmp", folder / "failures.json")
 
 
 def _end_with_the_notebook() -> None:
-    with contextlib.suppress(OSError, AttributeError):  # AttributeError: not Linux
-        # What a dead rank had started comes to us, so that _watch can end it wherever it hid.
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    become_subreaper()
     threading.Thread(target=_watch, daemon=True, name="lifeline").start()
 
 
 def _watch() -> None:
     while os.read(0, 64):
         pass
-    _end_children()
+    end_children()
     os._exit(1)
 
 
-def _end_children() -> None:
-    """Kill what ranks have left behind; all of it is below us, wherever it hid."""
-    for _ in range(100):  # what is killed can have started more meanwhile
-        try:
-            if os.name != "nt" and os.waitpid(-1, os.WNOHANG) != (0, 0):
-                continue
-        except ChildProcessError:
-            return  # the usual case
-        import psutil
+def _has_children() -> bool:
+    try:
+        return os.name != "nt" and bool(os.waitpid(-1, os.WNOHANG))
+    except ChildProcessError:
+        return False
 
-        for child in psutil.Process().children(recursive=True):
+
+def end_children(keep: Collection[int] = ()) -> None:
+    """Kill what ranks have left behind: all that is below this process, wherever it hid, but for the pids to keep."""
+    import psutil
+
+    for _ in range(100):  # what is killed can have started more meanwhile
+        children = [child for child in psutil.Process().children() if child.pid not in keep]
+        if not children:
+            return
+        for child in children:
             with contextlib.suppress(psutil.NoSuchProcess):
-                child.kill()
-        time.sleep(0.01)
+                for process in (*child.children(recursive=True), child):
+                    process.kill()
+        psutil.wait_procs(children, timeout=0.1)
+
+
+def become_subreaper() -> None:
+    """Have the orphans below this process become its children, so that end_children finds them (Linux)."""
+    with contextlib.suppress(OSError, AttributeError):  # AttributeError: not Linux
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import Union
 from . import warm
 from .command import Command
 from .environment import import_time_settings
+from .interrupts import Interrupts
 from .result import LaunchError, read_json
 
 AGENT = str(Path(__file__).with_name("agent.py"))
@@ -67,28 +68,31 @@ def _obstacle_to_warm(command: Command, env: Mapping[str, str]) -> str:
     return f"{', '.join(changed)} changed, which torch and others read only while they are imported" if changed else ""
 
 
-def start(engine: str, argv: list[str], env: dict[str, str], log: Path, lifeline: Lifeline) -> Agent:
+def start(
+    engine: str, argv: list[str], env: dict[str, str], log: Path, lifeline: Lifeline, interrupts: Interrupts
+) -> Agent:
     """Start an agent; its output goes to `log`."""
-    return (_start_warm if engine == "warm" else _start_cold)(argv, env, log, lifeline)
-
-
-def _start_warm(argv: list[str], env: dict[str, str], log: Path, lifeline: Lifeline) -> warm.WarmAgent:
+    if engine == "cold":
+        return _start_cold(argv, env, log, lifeline)
     for _ in range(2):  # the parent may be ending right now: killed, or after ten idle minutes
         with contextlib.suppress(OSError):
-            return warm.parent(env).start_agent(warm.Request(argv, env, str(log)), lifeline.reading_end)
+            return warm.parent(env).start_agent(warm.Request(argv, env, str(log)), lifeline.reading_end, interrupts)
     raise LaunchError("The warm engine does not start here. Use --cold (engine='cold'), and please report this.")
 
 
 def _start_cold(argv: list[str], env: dict[str, str], log: Path, lifeline: Lifeline) -> subprocess.Popen[bytes]:
-    with log.open("wb") as output:
-        return subprocess.Popen(
-            [sys.executable, "-u", AGENT, *argv],
-            env=env,
-            stdin=lifeline.reading_end,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # Jupyter interrupts the kernel's whole process group
-        )
+    try:
+        with log.open("wb") as output:
+            return subprocess.Popen(
+                [sys.executable, "-u", AGENT, *argv],
+                env=env,
+                stdin=lifeline.reading_end,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Jupyter interrupts the kernel's whole process group
+            )
+    except OSError as error:
+        raise LaunchError(f"torchrun cannot be started: {error.strerror}.") from error
 
 
 def wait(agents: list[Agent], seconds: float) -> None:

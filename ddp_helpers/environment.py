@@ -43,7 +43,6 @@ def rank_environment(
         PYTHONUNBUFFERED="1",
         PYTHONFAULTHANDLER="1",
         PYTHONIOENCODING="utf-8",
-        PYTHONPATH=os.pathsep.join(filter(None, [os.getcwd(), base.get("PYTHONPATH")])),
     )
     env.setdefault("OMP_NUM_THREADS", str(max(1, (cores or usable_cores()) // nproc)))
     loopback = "lo0" if platform == "darwin" else "lo"
@@ -67,4 +66,5 @@ def usable_cores() -> int:
 
 def import_time_settings(env: Mapping[str, str]) -> dict[str, str]:
     """The part of an environment that a process reads only once, while it imports its packages."""
-    return {k: v for k, v in env.items() if k.startswith(READ_AT_IMPORT) and k not in SET_AFTERWARDS}
+    later = (*SET_AFTERWARDS, *DROPPED_PREFIXES)
+    return {k: v for k, v in env.items() if k.startswith(READ_AT_IMPORT) and not k.startswith(later)}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import faulthandler
 import io
 import os
 import random
@@ -19,12 +18,14 @@ from typing import NoReturn
 
 from . import worker
 
+# faulthandler's, since the parent started (PYTHONFAULTHANDLER=1); it writes to descriptor 2, which is the rank's now.
+FAULTS = {signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGBUS, signal.SIGILL}
+
 
 def run_rank(argv: list[str], environ: dict[str, str], base_path: list[str]) -> NoReturn:
     """Make this fork of the warm parent what ``python -u worker.py …`` would be, run the script in it, and end."""
     os.environ.clear()
     os.environ.update(environ)
-    faulthandler.disable()  # or else enable(), below, would think that its handlers are still there
     reset_signals()
     reopen_streams()
     own = [os.path.abspath(entry) for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
@@ -33,13 +34,12 @@ def run_rank(argv: list[str], environ: dict[str, str], base_path: list[str]) -> 
     for name in [name for name in sys.modules if name.partition(".")[0] == "ddp_helpers"]:
         del sys.modules[name]
     _reseed_and_set_threads(environ)
-    faulthandler.enable()
     worker.end(worker.main(argv[1:]))
 
 
 def reset_signals() -> None:
     signal.set_wakeup_fd(-1)
-    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP} - FAULTS:
         with contextlib.suppress(OSError, ValueError):  # the C library keeps two real-time signals for itself
             signal.signal(number, signal.SIG_DFL)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
@@ -63,12 +63,15 @@ def _reseed_and_set_threads(environ: dict[str, str]) -> None:
     random.seed()
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
-    threads = int(environ["OMP_NUM_THREADS"])
     torch = sys.modules["torch"]
     torch.default_generator.seed()
-    torch.set_num_threads(threads)
     sys.modules["torch.distributed"].set_debug_level_from_env()
-    _set_blas_threads(int(environ.get("OPENBLAS_NUM_THREADS", threads)))
+    threads = environ["OMP_NUM_THREADS"].partition(",")[0]  # "4,2" is one number for each level of nesting
+    if threads.isdigit():
+        torch.set_num_threads(int(threads))
+    blas = environ.get("OPENBLAS_NUM_THREADS", threads)
+    if blas.isdigit():
+        _set_blas_threads(int(blas))
 
 
 def _set_blas_threads(threads: int) -> None:

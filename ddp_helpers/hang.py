@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 from .result import read_json
+from .stop import CLOCK_SLACK
 
 QUIET_SECONDS = 15.0  # no line printed for so long: look whether anything is being computed
 BUSY_SHARE = 0.02  # of one core; below it, all ranks together count as not computing
@@ -28,6 +29,7 @@ class Position:
     stack: list[tuple[str, int, str]] = field(default_factory=list)
     pending: list[dict[str, Any]] = field(default_factory=list)
     answered: bool = True
+    ended: bool = False
 
     @property
     def line(self) -> int | None:
@@ -36,21 +38,25 @@ class Position:
         return lines[-1] if lines else None
 
     def what(self) -> str:
+        if self.ended:
+            return "has ended"
         if not self.answered:
-            return "does not answer (busy in code that never lets Python run)"
+            return "no answer (busy in code that never lets Python run)"
         if self.pending:
             entry = self.pending[0]
             name = str(entry["profiling_name"]).partition(":")[2] or entry["profiling_name"]
             sizes = " ".join(str(size) for size in entry["input_sizes"] or [])
-            return f"waits in {name} #{entry['collective_seq_id']}{' ' + sizes if sizes else ''}"
+            return f"waiting in {name} #{entry['collective_seq_id']}{' ' + sizes if sizes else ''}"
         if any("importlib" in file for file, _, _ in self.stack):
-            return "is still importing"
-        file, line, function = self.stack[-1] if self.stack else ("", 0, "?")
-        if f"{os.sep}multiprocessing{os.sep}" in file:
-            return "waits for a process that it started itself"
+            return "still importing"
+        if not self.stack:
+            return "still starting"
+        file, line, function = self.stack[-1]
+        if any(f"{os.sep}multiprocessing{os.sep}" in path for path, _, _ in self.stack):
+            return "waiting for a process that it started itself"
         if file == self.script:
-            return f"has begun no collective that is open and is at `{linecache.getline(file, line).strip()}`"
-        return f"has begun no collective that is open and is in {function} ({Path(file).name})"
+            return f"not there: it is at `{linecache.getline(file, line).strip()}`"
+        return f"not there: it is in {function} ({Path(file).name})"
 
 
 class Watch:
@@ -79,7 +85,7 @@ class Watch:
         if self._noticed or now - self._printed < QUIET_SECONDS or now - self._cpu[0] < QUIET_SECONDS / 2:
             return None
         self._noticed = True
-        return f"nothing has moved for {now - self._printed:.0f} s: {sentence(where(self._log_dir), self._cell)}"
+        return f"Nothing has moved for {now - self._printed:.0f} s.\n{sentence(where(self._log_dir), self._cell)}"
 
 
 def where(log_dir: Path) -> list[Position]:
@@ -95,7 +101,7 @@ def where(log_dir: Path) -> list[Position]:
 
 
 def sentence(positions: list[Position], cell: bool) -> str:
-    """Who waits for whom, and where: "ranks 0, 2: waits in all_reduce #2 [2, 2] (cell line 15)"."""
+    """Who waits for whom, and where: "ranks 0, 2: waiting in all_reduce #2 [2, 2] (cell line 15)"."""
     groups: dict[tuple[str, int | None], list[int]] = {}
     for position in positions:
         groups.setdefault((position.what(), position.line), []).append(position.rank)
@@ -103,8 +109,8 @@ def sentence(positions: list[Position], cell: bool) -> str:
     for (what, line), ranks in groups.items():
         who = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
         at = "" if line is None else f" (cell line {line + 1})" if cell else f" (line {line})"
-        parts.append(f"{who} {what}{at}")
-    text = " · ".join(parts)
+        parts.append(f"{who}: {what}{at}")
+    text = "\n".join(parts)
     if any("started itself" in what for what, _ in groups):
         text += (
             "\nA script that starts its own processes finds torchrun's settings in their environment and waits for a "
@@ -154,6 +160,16 @@ def _position(folder: Path, asked: float) -> Position:
     if answer:
         stack = [(file, line, name) for file, line, name in answer["stack"]]
         return Position(note["rank"], answer["script"], stack, answer["pending"])
-    if hasattr(signal, "SIGUSR1") and psutil.pid_exists(note["pid"]):
-        os.kill(note["pid"], signal.SIGUSR1)  # faulthandler writes stack.txt; named in the notice
-    return Position(note["rank"], "", answered=False)
+    alive = _is_alive(note)
+    if alive and hasattr(signal, "SIGUSR1"):
+        os.kill(note["pid"], signal.SIGUSR1)  # faulthandler writes the rank's stack.txt
+    return Position(note["rank"], "", answered=False, ended=not alive)
+
+
+def _is_alive(note: dict[str, Any]) -> bool:
+    try:
+        process = psutil.Process(note["pid"])
+        mine = process.create_time() <= note["time"] + CLOCK_SLACK
+        return mine and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

@@ -14,9 +14,10 @@ from .command import Command, reserved_port
 from .devices import Devices, count_gpus, torch_has_cuda
 from .devices import choose as choose_devices
 from .environment import RUN_MARK, rank_environment, usable_cores
+from .interrupts import Interrupts
 from .logs import Follower
 from .report import agent_failure, rank_failure
-from .result import LaunchError, RankFailed, Run, RunTimeout, find_failure, read_ranks
+from .result import Failure, LaunchError, RankFailed, Run, RunInterrupted, RunTimeout, find_failure, read_ranks
 from .script import check_syntax
 from .view import Silent, View, in_notebook
 
@@ -79,7 +80,8 @@ def launch(
         torchrun_args=tuple(torchrun_args),
         returns=tuple(returns),
     )
-    return run(command, Options(timeout, dict(env or {}), engine, check))
+    environment = {str(name): str(value) for name, value in (env or {}).items()}
+    return run(command, Options(timeout, environment, engine, check))
 
 
 def number_of_processes(nproc_per_node: int | str) -> int:
@@ -138,23 +140,26 @@ class _Job:
         self.started = time.monotonic()
 
     def run(self) -> Run:
-        where = ""
-        try:
-            self._start()
-            where = self._follow()
-            if where:
-                stop.stop(self.agents, self.log_dir, self.lifeline.cut)
-        except KeyboardInterrupt:
-            self._interrupted()
-            raise
-        finally:
-            self.lifeline.close()
-            ended_well = not where and all(agent.poll() in (0, 1) for agent in self.agents)
-            left = stop.end_leftovers(self.log_dir, everywhere=not ended_well or sys.platform != "linux")
-            lines = self.follower.drain()
-            if ended_well:  # what ranks say while they are being stopped is noise; the files have it
-                self.view.add(lines, [])
-        return self._finish(where, left)
+        with Interrupts() as self.interrupts:
+            where = ""
+            try:
+                self._start()
+                where = self._follow()
+                if where or self.interrupts.count:
+                    stop.stop(self.agents, self.log_dir, self.lifeline.cut, self.interrupts)
+            finally:
+                self.lifeline.close()
+                stopped = bool(where or self.interrupts.count) or any(a.poll() not in (0, 1) for a in self.agents)
+                left = stop.end_leftovers(self.log_dir, everywhere=stopped or sys.platform != "linux")
+                for lines in self.follower.drain():
+                    if not stopped:  # what ranks say while they are being stopped is noise; the files have it
+                        self.view.add(lines, [])
+                for agent in self.agents:
+                    engines.release(agent, self.log_dir)
+            if self.interrupts.count:
+                self.view.finish(f"interrupted after {time.monotonic() - self.started:.1f} s; {_verified(left)}")
+                raise RunInterrupted
+            return self._finish(where, left)
 
     def _start(self) -> None:
         with reserved_port(self.command.simulates_nodes) as port:
@@ -162,18 +167,22 @@ class _Job:
                 folder = self.log_dir / f"node{node}"
                 folder.mkdir()
                 argv = self.command.agent_argv(folder, node, port)
-                self.agents.append(engines.start(self.engine, argv, self.env, folder / "agent.log", self.lifeline))
+                log = folder / "agent.log"
+                self.agents.append(engines.start(self.engine, argv, self.env, log, self.lifeline, self.interrupts))
             if self.command.simulates_nodes:  # node 0 must have bound the port before it is given up
                 self._follow(until_ranks_start=True)
 
     def _follow(self, until_ranks_start: bool = False) -> str:
-        """Show what the ranks print until the agents end. At the timeout: where everybody was."""
+        """Show what the ranks print until the agents end, or an interrupt. At the timeout: where everybody was."""
         while any(agent.poll() is None for agent in self.agents):
             lines = self.follower.poll()
             self.view.add(lines, self.follower.live())
             notice = self.hang.look(bool(lines))
             if notice is not None:
                 self.view.say(notice)
+            if self.interrupts.count:
+                self.view.say("stopping the ranks … (interrupt once more to kill them at once)")
+                break
             if time.monotonic() - self.started > self.options.timeout:
                 return hang.sentence(hang.where(self.log_dir), self.options.cell) or "No rank had started."
             if until_ranks_start and len(list(self.log_dir.glob("node*/run_*"))) == len(self.agents):
@@ -182,14 +191,13 @@ class _Job:
                 engines.wait(self.agents, POLL_SECONDS)
         return ""
 
-    def _interrupted(self) -> None:
-        self.view.say("stopping the ranks … (interrupt once more to kill them at once)")
-        left = stop.stop(self.agents, self.log_dir, self.lifeline.cut)
-        self.view.finish(f"interrupted after {time.monotonic() - self.started:.1f} s; {_verified(left)}")
-
     def _finish(self, where: str, left: list[int]) -> Run:
         codes = [agent.poll() for agent in self.agents]
-        ranks = read_ranks(self.log_dir, self.command.nproc, reported=not where and all(c in (0, 1) for c in codes))
+        reported = not where and all(code in (0, 1) for code in codes)
+        ranks = read_ranks(self.log_dir, self.command.nproc, reported)
+        failure = find_failure(ranks)
+        if not reported and failure and not failure.time:
+            failure = None  # the agent was killed, and its ranks ended with it: none of them is the cause
         runs.link_ranks(self.log_dir, ranks)
         result = Run(
             script=self.command.script,
@@ -201,11 +209,9 @@ class _Job:
             backend=self.devices.backend,
             ranks=ranks,
             metrics=self.follower.metrics,
-            failure=None if where else find_failure(ranks),
+            failure=Failure(-1, "RunTimeout", where, None, "") if where else failure,
             log_dir=self.log_dir,
         )
-        for agent in self.agents:
-            engines.release(agent, self.log_dir)
         if where:
             return self._timed_out(result, where, left)
         failed = bool(result.exit_code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -53,28 +54,27 @@ class Follower:
     def poll(self) -> list[Line]:
         """New whole lines since the last call, at most one chunk a file."""
         self._find_new_files()
-        lines = []
-        for stream in self._streams.values():
-            lines += self._take(stream)[0]
-        return lines
+        return [line for stream in self._by_rank() for line in self._take(stream)[0]]
 
-    def drain(self) -> list[Line]:
-        """All that is left, once no rank writes any more; an unfinished last line counts as a line."""
+    def drain(self) -> Iterator[list[Line]]:
+        """All that is left, in batches, once no rank writes any more; an unfinished last line counts as a line."""
         self._find_new_files()
-        lines = []
-        for stream in self._streams.values():
+        for stream in self._by_rank():
             more = True
             while more:
-                new, more = self._take(stream)
-                lines += new
+                lines, more = self._take(stream)
+                yield lines
             if stream.partial:
-                lines.append(Line(stream.rank, stream.name, shown(stream.partial)))
+                yield [Line(stream.rank, stream.name, shown(stream.partial))]
             stream.file.close()
-        return lines
 
     def live(self) -> list[Line]:
         """The unfinished line of each stream: progress bars, and prompts without a newline."""
-        return [Line(s.rank, s.name, shown(s.partial)) for s in self._streams.values() if shown(s.partial).strip()]
+        streams = [stream for stream in self._by_rank() if shown(stream.partial).strip()]
+        return [Line(stream.rank, stream.name, shown(stream.partial)) for stream in streams]
+
+    def _by_rank(self) -> list[_Stream]:
+        return sorted(self._streams.values(), key=lambda stream: stream.rank)
 
     def _take(self, stream: _Stream) -> tuple[list[Line], bool]:
         texts, more = stream.read()

@@ -14,6 +14,7 @@ import os
 import select
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import traceback
@@ -45,6 +46,7 @@ def serve(control_fd: int) -> None:
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     running: dict[int, socket.socket] = {}
+    agent.become_subreaper()  # an agent that is killed cannot end what its ranks had started
     _prepare_to_fork()
     settled = False
     while True:
@@ -87,10 +89,17 @@ def _start(fds: list[int], base_path: list[str], running: dict[int, socket.socke
 
 def _report_ended(running: dict[int, socket.socket]) -> None:
     while running:
-        pid, status = os.waitpid(-1, os.WNOHANG)
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
         if not pid:
             return
-        channel = running.pop(pid)
+        channel = running.pop(pid, None)
+        if channel is None:
+            continue  # an orphan of an agent that was killed
+        if status:
+            agent.end_children(keep=running)
         with contextlib.suppress(OSError):
             channel.sendall(json.dumps({"exit": os.waitstatus_to_exitcode(status)}).encode() + b"\n")
         channel.close()
@@ -152,13 +161,27 @@ def _fork_ranks(base_path: list[str]) -> None:
     subprocess_handler.Popen = ForkedRank
 
 
+def _close_files_and_sockets() -> None:
+    """Close what the agent had open: its store's sockets above all, which must not outlive it in a rank.
+
+    Pipes stay. libuv, below torch's store, keeps two in every process: whenever that process forks, the child closes
+    these two numbers and opens them anew (uv__signal_global_reinit), whatever may have been opened there since.
+    """
+    for name in os.listdir("/proc/self/fd"):
+        fd = int(name)
+        with contextlib.suppress(OSError):  # the descriptor that listdir itself used
+            mode = os.fstat(fd).st_mode
+            if fd > 2 and (stat.S_ISSOCK(mode) or stat.S_ISREG(mode)):
+                os.close(fd)
+
+
 def _become_rank(args: list[str], env: dict[str, str], stdout: int, stderr: int, base_path: list[str]) -> None:
 
     try:
         os.setsid()
         os.dup2(stdout, 1)
         os.dup2(stderr, 2)
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        _close_files_and_sockets()
         fresh.run_rank(args[args.index("-u") + 1 :], env, base_path)
     except BaseException:  # noqa: BLE001 - as above
         traceback.print_exc()

@@ -39,7 +39,7 @@ def predict(
     question: str | None = None,
     options: Sequence[str] = (),
     choice: int | str | None = None,
-    happened: str | None = None,
+    happened: int | str | None = None,
 ) -> None:
     """Ask before a run what it will do, and compare after it.
 
@@ -48,8 +48,8 @@ def predict(
 
     The first form shows the options: as radio buttons where Jupyter widgets work, and everywhere as a numbered list, in
     which `choice`, a number from 1 or an option's text, makes the choice. The second form sets the choice beside what
-    `happened`, one of the options. Choices are kept in ``runs/predictions.json`` beside the notebook. Without a choice,
-    or where nothing can be written, the notebook goes on.
+    `happened`, one of the options or its number. Choices are kept in ``runs/predictions.json`` beside the notebook.
+    Without a choice, or where nothing can be written, the notebook goes on.
 
     Raises:
         PredictionError: (a ValueError) `choice` or `happened` is none of the options, or the options are missing.
@@ -192,7 +192,9 @@ def _asked_html(asked: Prediction, obstacle: str) -> str:
     return f"<b>Predict.</b> {question}<ol>{items}</ol><span style='opacity:.7'>{status}</span>"
 
 
-def _comparison(asked: Prediction | None, happened: str) -> tuple[str, str]:
+def _comparison(asked: Prediction | None, happened: int | str) -> tuple[str, str]:
+    if isinstance(happened, int):
+        happened = asked.options[happened - 1] if asked and 1 <= happened <= len(asked.options) else str(happened)
     if asked and happened not in asked.options:
         raise PredictionError(
             f'"{happened}" is none of the options of prediction {asked.name}: {_numbered(asked.options)}. '

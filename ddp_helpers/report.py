@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from pathlib import Path
 
+from .logs import shown
 from .result import Failure, Run, read_json
 from .view import shown_path
 
 MAX_LINES = 25
 LAST_LINES = 5
+SHORT_OUTPUT = 15  # lines
+TAIL_BYTES = 1 << 16
+FULL = 1 << 20  # bytes free; below, nothing that a rank writes can be trusted to be there
 MAX_FRAMES = 5
 HINTS = {  # one sentence for what a notebook itself brings about; the catalogue of faults knows the rest
     "EOFError": "A rank has no keyboard: input() finds nothing to read. Pass the value as a script argument.",
@@ -26,15 +31,24 @@ def rank_failure(run: Run, cell: bool) -> str:
         head.append(HINTS[failure.exception_type])
     foot = _other_ranks(failure)
     foot.append(f"All that this rank printed: {shown_path(run.log_dir)}/rank{failure.rank}/")
-    printed = run.ranks[failure.rank].stdout.splitlines()[-LAST_LINES:]
     room = MAX_LINES - 2 - len("\n".join([*head, *foot]).splitlines())
-    said = ["It printed last:", *(f"  {_short(line, 200)}" for line in printed)][: max(0, room)] if printed else []
+    last = _last_lines(run.ranks[failure.rank].folders[-1] / "stdout.log")
+    said = ["It printed last:", *last][: max(0, room)] if last else []
     return "\n".join([*head, *said, *foot])
+
+
+def _last_lines(path: Path) -> list[str]:
+    """The last lines of a long output; a short one stands in view just above."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - TAIL_BYTES))
+        lines = file.read().decode("utf-8", "replace").splitlines()
+    return [f"  {_short(shown(line), 200)}" for line in lines[-LAST_LINES:]] if len(lines) > SHORT_OUTPUT else []
 
 
 def _what(failure: Failure, limit: int) -> str:
     message = _short(failure.message, limit)
-    return message if failure.exception_type == "exit" else f"{failure.exception_type}: {message}"
+    without_exception = not failure.time  # then the message says all, the signal's name too
+    return message if without_exception else f"{failure.exception_type}: {message}"
 
 
 def _place(run: Run, failure: Failure, cell: bool) -> list[str]:
@@ -72,6 +86,13 @@ def _ranks(numbers: list[int]) -> str:
 
 def agent_failure(log_dir: Path, exit_code: int) -> str:
     """Why no rank ran, from what torchrun said."""
+    if not log_dir.exists():
+        return f"The folder of the run, {shown_path(log_dir)}, was removed while it ran."
+    if shutil.disk_usage(log_dir).free < FULL:
+        return (
+            f"The disk that holds {shown_path(log_dir)} is full, so the ranks could write nothing. Free some space "
+            "(python -m ddp_helpers clean removes the logs of earlier runs) and run the cell again."
+        )
     errors = [
         error for node in sorted(log_dir.glob("node*")) if (error := read_json(node / "failures.json").get("error"))
     ]
@@ -82,7 +103,8 @@ def agent_failure(log_dir: Path, exit_code: int) -> str:
         return f"torchrun could not start the ranks.\n{text}"
     if exit_code < 0:
         return f"torchrun itself was ended by signal {-exit_code} ({signal.Signals(-exit_code).name}); its ranks too."
-    tail = "\n".join((log_dir / "node0" / "agent.log").read_text("utf-8", "replace").splitlines()[-10:])
+    log = log_dir / "node0" / "agent.log"
+    tail = "\n".join(log.read_text("utf-8", "replace").splitlines()[-10:]) if log.exists() else ""
     return f"torchrun ended with exit code {exit_code} before any rank failed.\n{tail}"
 
 

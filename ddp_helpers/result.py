@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import signal
+import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+MAX_WIDTH = 76  # characters of a line of an error; fits a projector's 1024 pixels
 # What ranks say when another rank has gone (gloo and torch's store): consequences, never the cause.
 ECHO = re.compile(
     r"[Cc]onnection (closed|reset) by peer|Connection refused|Broken pipe|Socket closed|remote worker crashing"
@@ -26,10 +28,14 @@ class Frame(NamedTuple):
 
 @dataclass
 class Failure:
-    """The first failure of a run. `line` is the script's line, the cell's is one more; `victims` fell with it."""
+    """The first failure of a run. `line` is the script's line, the cell's is one more; `victims` fell with it.
+
+    `exception_type` is the signal's name for a rank that was killed or crashed, "exit" for one that ended with a code
+    and no exception, and "RunTimeout", with rank -1, for a run that was stopped at its timeout.
+    """
 
     rank: int
-    exception_type: str  # or the signal's name, or "exit"
+    exception_type: str
     message: str
     line: int | None
     traceback: str
@@ -112,7 +118,16 @@ class LaunchError(Exception):
     """The run could not be started; the message says what to do. No rank ran."""
 
     def _render_traceback_(self) -> list[str]:  # IPython shows this in place of a traceback through our own code
-        return [f"{type(self).__name__}: {self}"]
+        first, *rest = f"{type(self).__name__}: {self}".splitlines()
+        return [f"\x1b[1;31m{_wrapped(first)}\x1b[0m", *map(_wrapped, rest)]
+
+
+def _wrapped(line: str) -> str:
+    """Wrap a line between words: JupyterLab wraps the text of errors anywhere. Lines of code are left as they are."""
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    if len(line) <= MAX_WIDTH or ":  " in line:
+        return line
+    return textwrap.fill(line, MAX_WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 class RankFailed(LaunchError):
@@ -125,6 +140,13 @@ class RankFailed(LaunchError):
 
 class RunTimeout(RankFailed):
     """The run was stopped at its timeout; the message says where each rank was."""
+
+
+class RunInterrupted(KeyboardInterrupt):
+    """The stop button: a KeyboardInterrupt that spares the reader a traceback through our own code."""
+
+    def _render_traceback_(self) -> list[str]:
+        return ["Interrupted: you stopped this cell, and the cells below it were not run."]
 
 
 # ---- reading a run's folder -----------------------------------------------------------------------------------------
@@ -195,12 +217,12 @@ def _failure_of(rank: Rank) -> Failure | None:
     if not rank.exit_code:
         return None
     if rank.exit_code > 0:
-        message = f"the process ended with exit code {rank.exit_code} and no exception (os._exit?)"
+        message = f"the process ended with exit code {rank.exit_code} and no exception (os._exit?)."
         return Failure(rank.rank, "exit", message, None, "")
     name = signal.Signals(-rank.exit_code).name
-    message = f"the process was ended by signal {-rank.exit_code} ({name})"
+    message = f"the process was ended by signal {-rank.exit_code} ({name})."
     if name == "SIGKILL":
-        message += "; when nobody did that by hand, it is most often the system, out of memory"
+        message += " When nobody did that by hand, it is most often the system, out of memory."
     crash = _python_stack(rank.stderr)
     outermost = re.findall(r'File "([^"]*)", line (\d+) in <module>', crash)
     lines = [int(line) for file, line in outermost if not file.endswith("worker.py")]

@@ -17,6 +17,7 @@ from typing import Protocol
 import psutil
 
 from .environment import RUN_MARK
+from .interrupts import Interrupts
 from .result import read_json
 
 GRACE = 3.0  # s between the steps
@@ -31,18 +32,18 @@ class Agent(Protocol):
     def poll(self) -> int | None: ...
 
 
-def stop(agents: Sequence[Agent], log_dir: Path, cut_lifeline: Callable[[], None]) -> list[int]:
+def stop(agents: Sequence[Agent], log_dir: Path, cut_lifeline: Callable[[], None], interrupts: Interrupts) -> list[int]:
     """End a run's agents, ranks and whatever they started; the pids that survived (none, or a kernel bug).
 
-    A second interrupt while this waits jumps to SIGKILL.
+    One more interrupt while this waits jumps to SIGKILL.
     """
-    with contextlib.suppress(KeyboardInterrupt):
-        for number in (signal.SIGINT, signal.SIGTERM):
-            running = [agent for agent in agents if agent.poll() is None]
-            for agent in running:
-                _signal(agent.pid, number)
-            if _wait_for(running, GRACE):
-                break
+    patience = interrupts.count
+    for number in (signal.SIGINT, signal.SIGTERM):
+        running = [agent for agent in agents if agent.poll() is None]
+        for agent in running:
+            _signal(agent.pid, number)
+        if _wait_for(running, GRACE, lambda: interrupts.count > patience) or interrupts.count > patience:
+            break
     cut_lifeline()  # every rank that still can ends itself and its group now
     for agent in agents:
         if agent.poll() is None:
@@ -56,10 +57,10 @@ def _signal(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def _wait_for(agents: Sequence[Agent], seconds: float) -> bool:
+def _wait_for(agents: Sequence[Agent], seconds: float, hurry: Callable[[], bool] = lambda: False) -> bool:
     deadline = time.monotonic() + seconds
     while any(agent.poll() is None for agent in agents):
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline or hurry():
             return False
         time.sleep(0.01)
     return True

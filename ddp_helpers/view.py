@@ -15,11 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from .logs import Line
-from .pictures.palette import colour, ink
+from .pictures.palette import ALARM, colour, ink
 
 HEAD, TAIL = 100, 100  # lines of a long output that are shown
 SECONDS_BETWEEN_UPDATES = 0.2
-PRE = "white-space:pre-wrap;overflow-wrap:anywhere;margin:0;line-height:1.35"
+# Outputs should look like print()'s. JupyterLab breaks a <pre> inside words, begins it further left and sets it larger;
+# nbconvert's pages take its typewriter face away.
+PRE = (
+    "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere;margin:0;padding-left:.45em;"
+    "font-family:var(--jp-code-font-family,monospace);font-size:.93em;line-height:1.45"
+)
+NOTICE = f"display:block;border-left:.3em solid {ALARM};padding-left:.6em;margin-top:.3em;font-weight:bold"
 
 
 @dataclass
@@ -49,7 +55,7 @@ class View:
                 self.tail.append(line)
         self.live = live
         if not self.notebook:
-            sys.stdout.writelines(f"[rank {line.rank}] {line.text}\n" for line in lines)
+            _print("".join(f"[rank {line.rank}] {line.text}\n" for line in lines))
         elif time.monotonic() - self._shown >= SECONDS_BETWEEN_UPDATES:
             self.show()
 
@@ -58,21 +64,22 @@ class View:
 
         `failed`: an error is shown below, so the tracebacks that ranks printed are taken away (files keep them).
         """
-        self.status, self.live, self.notice = status, [], ""
+        silent = not self.head and not failed
+        self.status, self.live, self.notice = status + ", nothing printed" * silent, [], ""
         if failed:
             lines = _without_tracebacks([*self.head, *self.tail])
             self.head, self.tail = lines[:HEAD], deque(lines[HEAD:], TAIL)
         if self.notebook:
             self.show()
         else:
-            print(self._header())
+            _print(self._header() + "\n")
 
     def say(self, notice: str) -> None:
         self.notice = notice
         if self.notebook:
             self.show()
         elif notice:
-            print(notice)
+            _print(notice + "\n")
 
     def show(self) -> None:
         from IPython.display import display
@@ -107,8 +114,14 @@ class View:
         rows += [f'<span style="opacity:.7">{html.escape(self._gap())}</span>'] if self.hidden else []
         rows += [_row(line) for line in (*self.tail, *self.live)]
         if self.notice:
-            rows.append(f'<b style="color:#D55E00">{html.escape(self.notice)}</b>')
+            rows.append(f'<span style="{NOTICE}">{html.escape(self.notice)}</span>')
         return f'<pre style="{PRE}">' + "\n".join(rows) + "</pre>"
+
+
+def _print(text: str) -> None:
+    """Print what the terminal can show; a rank may print any character."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
 
 
 def _without_tracebacks(lines: list[Line]) -> list[Line]:

@@ -6,6 +6,7 @@ agent reads its request from the channel; the parent answers on it with the agen
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -19,6 +20,7 @@ from typing import Any
 
 from .devices import Devices
 from .environment import RUN_MARK, import_time_settings, rank_environment
+from .interrupts import Interrupts
 
 PACKAGE_PARENT = str(Path(__file__).resolve().parents[1])
 # Imported by the parent when a run has used them: slow, and known to start no thread.
@@ -100,12 +102,20 @@ class WarmParent:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def start_agent(self, request: Request, lifeline: int) -> WarmAgent:
-        """Have an agent forked. Raises OSError when the parent has ended."""
+    def start_agent(self, request: Request, lifeline: int, interrupts: Interrupts) -> WarmAgent:
+        """Have an agent forked. Raises OSError when the parent has ended.
+
+        The first time, this waits until the parent has imported torch. After an interrupt the agent, if it comes to
+        life yet, finds its lifeline cut.
+        """
         channel, theirs = socket.socketpair()
         with theirs:
             socket.send_fds(self._control, [b"run"], [theirs.fileno(), lifeline])
         channel.sendall(json.dumps(asdict(request)).encode() + b"\n")
+        while not select.select([channel], [], [], 0.1)[0]:
+            if interrupts.count:
+                channel.close()
+                raise KeyboardInterrupt
         agent = WarmAgent(channel)
         if agent.pid < 0:
             agent.close()
@@ -132,8 +142,18 @@ def parent(environ: dict[str, str]) -> WarmParent:
     """The kernel's warm parent, started if there is none that lives."""
     global _parent
     if _parent is None or not _parent.alive():
+        if _parent is None:
+            atexit.register(shut_down)
         _parent = WarmParent(environ)
     return _parent
+
+
+def shut_down() -> None:
+    """End the warm parent (it ends with this process anyway); the next run starts another."""
+    global _parent
+    if _parent is not None:
+        _parent.stop()
+        _parent = None
 
 
 def start_early() -> None:

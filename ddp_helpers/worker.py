@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import faulthandler
 import importlib.machinery
+import importlib.util
 import io
 import json
 import os
@@ -30,10 +31,13 @@ from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG = 1
 HERE = os.path.abspath(__file__)
+_script_path = ""  # kept, since a script may change sys.argv and its working directory
 
 
 def main(argv: list[str]) -> int:
     """Run the script of this rank; the exit code it would have had."""
+    # The notebook's folder is importable, but after all else: a random.py beside the notebook must not become ours.
+    sys.path.append(os.getcwd())
     folder = Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parent
     _stay_reachable(folder)
     names, *script = argv
@@ -49,17 +53,22 @@ def main(argv: list[str]) -> int:
 
 
 def _run_script(script: list[str]) -> dict[str, Any]:
+    global _script_path
     if script[0] == "-m":
         sys.argv[:] = script[1:]
         sys.path[0] = os.getcwd()
+        spec = importlib.util.find_spec(script[1])
+        _script_path = (spec and spec.origin) or ""
         return runpy.run_module(script[1], run_name="__main__", alter_sys=True)
-    path = os.path.abspath(script[0])
+    path = _script_path = os.path.abspath(script[0])
     sys.argv[:] = script
     sys.path[0] = os.path.dirname(os.path.realpath(path))
     # A new __main__, as in a fresh interpreter: pickle and spawned DataLoader workers look classes up in it.
     module = types.ModuleType("__main__")
     loader = importlib.machinery.SourceFileLoader("__main__", path)
     module.__dict__.update(__file__=path, __loader__=loader, __builtins__=builtins, __spec__=None, __cached__=None)
+    if sys.version_info < (3, 14):
+        module.__dict__["__annotations__"] = {}
     sys.modules["__main__"] = module
     with io.open_code(path) as file:
         code = compile(file.read(), path, "exec", dont_inherit=True)
@@ -119,10 +128,14 @@ def _record(error: BaseException, folder: Path) -> None:
     if isinstance(error, SyntaxError):  # in a module that the script imports: the script itself was compiled before
         frames.append([error.filename, error.lineno, "<module>", error.text])
     text = "".join(traceback.format_exception(type(error), error, tb))
-    summary = f"{type(error).__name__}: {error}"
+    try:
+        message = str(error)
+    except Exception as another:  # noqa: BLE001 - a script's own __str__ may do anything
+        message = f"<its __str__ raised {type(another).__name__}>"
+    summary = f"{type(error).__name__}: {message}"
     extra = {"py_callstack": text, "timestamp": str(int(time.time()))}
-    ours = {"type": type(error).__name__, "text": str(error), "frames": frames, "traceback": text, "time": time.time()}
-    ours["script"] = os.path.abspath(sys.argv[0])
+    ours = {"type": type(error).__name__, "text": message, "frames": frames, "traceback": text, "time": time.time()}
+    ours["script"] = _script_path
     _write(folder / "error.json", {"message": {"message": summary, "extraInfo": extra}, "ddp_helpers": ours})
 
 
@@ -182,7 +195,9 @@ def _end_group() -> NoReturn:
 def _where() -> dict[str, Any]:
     """Where the main thread is, and which collectives were begun and have not ended (torch's flight recorder)."""
     frames = traceback.extract_stack(sys._current_frames()[threading.main_thread().ident or 0])
-    stack = [[frame.filename, frame.lineno, frame.name] for frame in frames if frame.filename != HERE]
+    # Below the script's own frames stand ours and, in a fork, torchrun's.
+    begin = next((i for i, frame in enumerate(frames) if frame.filename == _script_path), len(frames))
+    stack = [[frame.filename, frame.lineno, frame.name] for frame in frames[begin:]]
     pending = []
     if "torch.distributed" in sys.modules:
         recorder = getattr(sys.modules["torch._C._distributed_c10d"], "_dump_fr_trace", lambda: pickle.dumps({}))
@@ -190,7 +205,7 @@ def _where() -> dict[str, Any]:
             if not entry["retired"]:
                 keys = ("profiling_name", "collective_seq_id", "input_sizes", "process_group")
                 pending.append({key: entry.get(key) for key in keys})
-    return {"script": os.path.abspath(sys.argv[0]), "stack": stack, "pending": pending, "time": time.time()}
+    return {"script": _script_path, "stack": stack, "pending": pending, "time": time.time()}
 
 
 # ---- the end --------------------------------------------------------------------------------------------------------

@@ -228,6 +228,7 @@ def execute(lesson: Lesson, notebook: Any, scratch: Path) -> None:
         kernel_name="python3",
         resources={"metadata": {"path": str(scratch / "notebooks")}},
         store_widget_state=False,
+        extra_arguments=["--log-level=ERROR"],  # ipykernel warns of TCP on loopback, for each lesson
         record_timing=False,
         coalesce_streams=True,
     )

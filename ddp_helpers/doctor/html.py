@@ -30,7 +30,7 @@ def render(report: Report) -> str:
         '<div style="max-width:75em;line-height:1.4">'
         f'<div style="font-weight:bold;font-size:1.1em">{escape(report.title())}</div>'
         f"{source if report.machine.source else ''}"
-        '<table style="border-collapse:collapse;margin:0.5em 0;width:100%">'
+        '<table style="border-collapse:collapse;table-layout:auto;margin:0.5em 0;width:100%">'
         f"{''.join(rows)}</table>"
         f'<div style="font-weight:bold">{escape(report.summary())}</div></div>'
     )

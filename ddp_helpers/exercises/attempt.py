@@ -50,7 +50,9 @@ class Attempt:
             return run
         cause = run.failure
         error = f"{cause.exception_type}: {cause.message}".strip().splitlines()[0]
-        at = f" ({self._line(cause.line)})" if cause.line else ""
+        mine = str(Path(self.script).resolve())
+        line = next((frame.line for frame in reversed(cause.frames) if frame.file == mine), None)
+        at = f" ({self._line(line)})" if line else ""
         hint = f"{crowd(run)} rank {cause.rank} failed{at}: {error}\nIts output: {shown_path(run.log_dir)}"
         self.runs.remove(run)  # so that its logs stay
         raise Wrong(hint, f"{cause.exception_type}: {cause.message}")

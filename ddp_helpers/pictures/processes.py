@@ -23,7 +23,7 @@ def processes(run: Run) -> Figure:
 
         pictures.processes(run)
 
-    Each rank shows its rank, its local rank and its pid; they are read from `run.ranks`. A node begins where the local
+    Each rank shows its rank and its local rank; they are read from `run.ranks`. A node begins where the local
     rank is 0 again, because torchrun numbers the ranks of a node one after the other. Raises ValueError when the run
     started no rank.
     """
@@ -84,4 +84,3 @@ def _draw_row(axes: Axes, ranks: list[Rank], middle: float, parent: float, row: 
         if row == 0:
             axes.plot([middle, x + CHIP / 2], [parent, y + CHIP_HEIGHT], color=LINE, lw=1.4)
         rank_chip(axes, rank.rank, x, y, CHIP, CHIP_HEIGHT, f"rank {rank.rank}\nlocal rank {rank.local_rank}")
-        small(axes, x + CHIP / 2, y - 0.12, f"pid {rank.pid}")

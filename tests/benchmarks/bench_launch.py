@@ -1,0 +1,260 @@
+"""How fast a launch is, what it costs, and that it costs training nothing: ``make bench``.
+
+Everything is measured in one process, interleaved, and printed as medians and ratios; machines are noisy. "hello" is
+init, one all_reduce, end; "DDP" wraps a Linear and takes one step. Options: --rounds N, --only launch|memory|...
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import io
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import torch
+
+from ddp_helpers import launch, warm
+from ddp_helpers.command import Command
+from ddp_helpers.launch import Options, run
+from ddp_helpers.result import read_json
+
+HELLO = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+t = torch.ones(1)
+dist.all_reduce(t)
+assert t.item() == dist.get_world_size()
+"""
+DDP = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.ones(2, 4)).sum().backward()
+optimizer.step()
+"""
+# Sixty steps after ten to warm up; the rank prints its own throughput, so that starting and ending do not count.
+TRAIN = """
+import time, torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = DistributedDataParallel(torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(4)]))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+x = torch.randn(256, 512)
+for step in range(70):
+    if step == 10:
+        dist.barrier()
+        started = time.perf_counter()
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+print(f"steps/s={60 / (time.perf_counter() - started):.2f}")
+"""
+WAIT = HELLO + "\nprint('ready', flush=True)\nimport time\nwhile True: time.sleep(0.1)\n"
+LINES = "for i in range(250_000): print('line', i)\n"
+
+
+def write(name: str, text: str) -> str:
+    path = Path("scripts") / f"{name}.py"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def run_warm(script: str, ranks: int) -> str:
+    result = run(Command(script, nproc=ranks), Options(silent=True, engine="warm"))
+    return result.ranks[0].stdout
+
+
+def run_torchrun(script: str, ranks: int) -> str:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), script]
+    threads = str(max(1, len(os.sched_getaffinity(0)) // ranks))  # what a warm rank gets
+    environment = {**os.environ, "OMP_NUM_THREADS": threads, "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.run(command, env=environment, capture_output=True, check=True, text=True).stdout
+
+
+def run_notebook_launcher(script: str, ranks: int) -> str:
+    from accelerate import notebook_launcher
+
+    code = compile(Path(script).read_text(encoding="utf-8"), script, "exec")
+    with contextlib.redirect_stdout(io.StringIO()):
+        notebook_launcher(_execute, (code,), num_processes=ranks, use_port=str(free_port()))
+    return ""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _execute(code: object) -> None:
+    exec(code, {"__name__": "__main__"})  # type: ignore[arg-type]
+
+
+LAUNCHERS: dict[str, tuple[Callable[[str, int], str], int]] = {
+    "warm": (run_warm, 5),  # runs a round
+    "notebook_launcher": (run_notebook_launcher, 3),
+    "torchrun": (run_torchrun, 1),
+}
+
+
+def seconds(function: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    function()
+    return time.perf_counter() - started
+
+
+def bench_launch(rounds: int) -> None:
+    print("\nLaunch, from call to return (s, medians; best in brackets)")
+    print(f"{'':12}{'warm':>16}{'notebook_launcher':>22}{'torchrun':>18}{'torchrun/warm':>16}{'n_l/warm':>10}")
+    for name, text in (("hello", HELLO), ("DDP", DDP)):
+        script = write(name, text)
+        for ranks in (2, 4):
+            times: dict[str, list[float]] = {launcher: [] for launcher in LAUNCHERS}
+            for _ in range(rounds):
+                for launcher, (function, repeats) in LAUNCHERS.items():
+                    times[launcher] += [seconds(functools.partial(function, script, ranks)) for _ in range(repeats)]
+            median = {launcher: statistics.median(values) for launcher, values in times.items()}
+            row = "".join(
+                f"{median[launcher]:>{width}.3f} ({min(times[launcher]):.3f})"
+                for launcher, width in (("warm", 8), ("notebook_launcher", 14), ("torchrun", 10))
+            )
+            ratios = f"{median['torchrun'] / median['warm']:>16.1f}"
+            ratios += f"{median['notebook_launcher'] / median['warm']:>10.1f}"
+            print(f"{name + f', {ranks}':12}{row}{ratios}", flush=True)
+
+
+def bench_parts(rounds: int) -> None:
+    """Where the time of a warm hello goes, on the clocks of the machine, from the notes that a run leaves."""
+    stamped = f"import time; a = time.time()\n{HELLO}b = time.time(); print(f'a={{a}} b={{b}}')\n"
+    script = write("parts", stamped)
+    parts: dict[str, list[float]] = {}
+    for _ in range(5 * rounds):
+        started = time.time()
+        result = run(Command(script, nproc=2), Options(silent=True, engine="warm"))
+        ended = time.time()
+        begun = max(m["a"] for m in result.metrics)
+        finished = max(m["b"] for m in result.metrics)
+        noted = max(read_json(rank.folders[0] / "rank.json")["time"] for rank in result.ranks)
+        for name, value in (
+            ("request, fork of agent, rendezvous, fork of ranks", noted - started),
+            ("ranks made fresh, script read", begun - noted),
+            ("script: init_process_group, all_reduce", finished - begun),
+            ("end of ranks and agent, result read", ended - finished),
+        ):
+            parts.setdefault(name, []).append(value)
+    print("\nWhere a warm hello on 2 ranks spends its time (ms, medians)")
+    for name, values in parts.items():
+        print(f"  {name:52}{statistics.median(values) * 1e3:8.1f}")
+
+
+def pss(processes: list[psutil.Process]) -> float:
+    return sum(process.memory_full_info().pss for process in processes) / 2**20
+
+
+def bench_memory(rounds: int) -> None:
+    """Four ranks that wait after hello: proportional set sizes of all processes of the run, warm parent included."""
+    script = write("wait", WAIT)
+    me = psutil.Process()
+    found: dict[str, list[float]] = {"warm": [], "cold": []}
+    for engine in found:
+        thread = threading.Thread(target=lambda e=engine: launch(script, nproc_per_node=4, engine=e, check=False))
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            thread.start()
+            while output.getvalue().count("ready") < 4:
+                time.sleep(0.05)
+            family = me.children(recursive=True)
+            found[engine].append(pss(family))
+            agents = [p for p in family if any(c.cmdline() for c in p.children())]
+            for process in agents[-1:] if engine == "cold" else [p for a in agents[:1] for p in a.children()]:
+                process.terminate()
+            thread.join()
+    parent = warm.settings_of_the_parent() is not None
+    print("\nMemory of 4 ranks after hello (MB, sum of PSS, agent and, for warm, the parent included)")
+    print(f"  warm {found['warm'][0]:,.0f}   torchrun's processes {found['cold'][0]:,.0f}"
+          f"   ratio {found['cold'][0] / found['warm'][0]:.2f}   (warm parent alive: {parent})")  # fmt: skip
+
+
+def bench_throughput(rounds: int) -> None:
+    script = write("train", TRAIN)
+    speeds: dict[str, list[float]] = {"warm": [], "torchrun": []}
+    for _ in range(2 * rounds):
+        for launcher, function in (("warm", run_warm), ("torchrun", run_torchrun)):
+            output = function(script, 2)
+            speeds[launcher].append(float(output.split("steps/s=")[1].split()[0]))
+    ratios = [w / t for w, t in zip(speeds["warm"], speeds["torchrun"], strict=True)]
+    print("\nTraining throughput inside a run, 2 ranks (steps/s, medians)")
+    print(f"  warm {statistics.median(speeds['warm']):.1f}   torchrun {statistics.median(speeds['torchrun']):.1f}   "
+          f"ratio of pairs {statistics.median(ratios):.3f} (from {min(ratios):.3f} to {max(ratios):.3f})")  # fmt: skip
+
+
+def bench_lines(rounds: int) -> None:
+    script = write("lines", LINES)
+    taken = seconds(lambda: run(Command(script, nproc=4), Options(silent=True, engine="warm")))
+    shown = seconds(lambda: _shown(script))
+    plain = seconds(lambda: run_torchrun(script, 4))
+    print("\n1,000,000 lines printed by 4 ranks (s)")
+    print(f"  warm, followed {taken:.1f}   and displayed {shown:.1f}   torchrun into one pipe {plain:.1f}")
+
+
+def _shown(script: str) -> None:
+    """As in a notebook: the display is made five times a second, and goes nowhere."""
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from ddp_helpers import view
+
+    InteractiveShell.instance()
+    launch_module = sys.modules["ddp_helpers.launch"]
+    launch_module.in_notebook = lambda: True  # type: ignore[attr-defined]
+    with contextlib.redirect_stdout(io.StringIO()):
+        launch(script, nproc_per_node=4)
+    launch_module.in_notebook = view.in_notebook  # type: ignore[attr-defined]
+
+
+PARTS = {
+    "launch": bench_launch,
+    "parts": bench_parts,
+    "memory": bench_memory,
+    "throughput": bench_throughput,
+    "lines": bench_lines,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=PARTS, action="append")
+    options = parser.parse_args()
+    print(f"torch {torch.__version__}, Python {sys.version.split()[0]}, {len(os.sched_getaffinity(0))} cores, "
+          f"load {os.getloadavg()[0]:.1f}")  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        run_warm(write("hello", HELLO), 2)
+        time.sleep(5)  # the warm parent settles when it is idle (hugepages.collapse), as while a learner reads
+        for name in options.only or PARTS:
+            PARTS[name](options.rounds)
+        os.chdir("/")
+
+
+if __name__ == "__main__":
+    main()
