@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Union
 
+import psutil
+
 from . import warm
 from .command import Command
 from .environment import import_time_settings
@@ -74,9 +76,11 @@ def start(
     """Start an agent; its output goes to `log`."""
     if engine == "cold":
         return _start_cold(argv, env, log, lifeline)
-    for _ in range(2):  # the parent may be ending right now: killed, or after ten idle minutes
-        with contextlib.suppress(OSError):
+    for _ in range(2):
+        try:
             return warm.parent(env).start_agent(warm.Request(argv, env, str(log)), lifeline.reading_end, interrupts)
+        except OSError:
+            warm.shut_down()  # it is ending right now: killed, or after ten idle minutes; the next one is a new one
     raise LaunchError("The warm engine does not start here. Use --cold (engine='cold'), and please report this.")
 
 
@@ -91,8 +95,8 @@ def _start_cold(argv: list[str], env: dict[str, str], log: Path, lifeline: Lifel
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Jupyter interrupts the kernel's whole process group
             )
-    except OSError as error:
-        raise LaunchError(f"torchrun cannot be started: {error.strerror}.") from error
+    except (OSError, UnicodeEncodeError) as error:  # arguments too long, or not in this locale's encoding
+        raise LaunchError(f"torchrun cannot be started: {error}.") from error
 
 
 def wait(agents: list[Agent], seconds: float) -> None:
@@ -102,6 +106,16 @@ def wait(agents: list[Agent], seconds: float) -> None:
         select.select(warm_ones, [], [], seconds)
     else:
         time.sleep(seconds)
+
+
+def wait_until_gone(agents: list[Agent], seconds: float) -> None:
+    """Wait for agents whose warm parent was killed: they end by themselves once their lifeline is cut."""
+    for agent in agents:
+        if isinstance(agent, warm.WarmAgent) and agent.poll() == warm.PARENT_IS_GONE:
+            with contextlib.suppress(psutil.Error):
+                orphan = psutil.Process(agent.pid)
+                psutil.wait_procs([orphan], timeout=seconds)
+                orphan.kill()
 
 
 def release(agent: Agent, log_dir: Path) -> None:

@@ -149,6 +149,7 @@ class _Job:
                     stop.stop(self.agents, self.log_dir, self.lifeline.cut, self.interrupts)
             finally:
                 self.lifeline.close()
+                engines.wait_until_gone(self.agents, stop.GRACE)
                 stopped = bool(where or self.interrupts.count) or any(a.poll() not in (0, 1) for a in self.agents)
                 left = stop.end_leftovers(self.log_dir, everywhere=stopped or sys.platform != "linux")
                 for lines in self.follower.drain():

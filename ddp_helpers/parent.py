@@ -148,13 +148,22 @@ def _become_agent(channel: socket.socket, lifeline: int, base_path: list[str]) -
 
 def _fork_ranks(base_path: list[str]) -> None:
     """Let torchrun's SubprocessHandler fork this process where it would start ``python -u worker.py …``."""
+    import torch
     from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
+
+    # torchrun asks whether there are GPUs, to bind ranks to the NUMA nodes of theirs (LaunchConfig.__post_init__). The
+    # question alone initialises the CUDA driver, and CUDA works in no fork after that. So a warm rank is not bound.
+    asked = [(module, module.is_available) for module in (torch.cuda, torch.accelerator)]
+    for module, _ in asked:
+        module.is_available = lambda: False
 
     class ForkedRank(subprocess.Popen):  # type: ignore[type-arg]
         def _execute_child(self, args, executable, preexec_fn, close_fds, pass_fds, cwd, env, *rest):  # type: ignore[no-untyped-def]
             stdout, stderr = rest[6], rest[8]  # startupinfo … p2cread p2cwrite c2pread c2pwrite errread errwrite …
             self.pid = os.fork()
             if self.pid == 0:
+                for module, is_available in asked:
+                    module.is_available = is_available
                 _become_rank(list(args), env, stdout, stderr, base_path)
             self._child_created = True
 

@@ -201,12 +201,12 @@ def _comparison(asked: Prediction | None, happened: int | str) -> tuple[str, str
             "If the lesson has changed since you answered, run the prediction's cell again."
         )
     if asked is None or asked.choice is None:
-        predicted, remark = "(nothing was recorded)", ""
+        predicted, remark = "", "(No prediction of yours was recorded.)"
     elif asked.choice == happened:
         predicted, remark = asked.choice, "As you predicted."
     else:
         predicted, remark = asked.choice, "Not as you predicted. This is where there is something to learn: read on."
-    rows = {"You predicted": predicted, "What happened": happened}
+    rows = {**({"You predicted": predicted} if predicted else {}), "What happened": happened}
     text = "\n".join([*(f"{name}:  {value}" for name, value in rows.items()), remark]).rstrip()
     cells = "".join(
         f'<tr><td style="text-align:left;opacity:.7">{name}</td>'

@@ -32,6 +32,11 @@ def write_script(name: str, text: str, force: bool = False) -> Path:
             _write(path.with_name(path.name + ".bak"), old)
         _write(path, new)
         _write(_note_of(path), _digest(new))
+    except UnicodeEncodeError as error:
+        raise LaunchError(
+            f"This Python cannot write a file named {name!r}: the locale's encoding is {error.encoding}. "
+            "Name the script in ASCII, or start Jupyter with PYTHONUTF8=1."
+        ) from error
     except OSError as error:
         raise LaunchError(f"Cannot write {name} in {Path.cwd()}: {error.strerror}. Nothing was run.") from error
     return path

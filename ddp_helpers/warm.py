@@ -22,6 +22,7 @@ from .devices import Devices
 from .environment import RUN_MARK, import_time_settings, rank_environment
 from .interrupts import Interrupts
 
+PARENT_IS_GONE = -9  # in place of an agent's exit code: what has killed the parent ends its run too
 PACKAGE_PARENT = str(Path(__file__).resolve().parents[1])
 # Imported by the parent when a run has used them: slow, and known to start no thread.
 LOADABLE = frozenset({"torchvision", "PIL", "matplotlib", "tqdm", "sklearn", "pandas", "scipy"})
@@ -63,10 +64,10 @@ class WarmAgent:
         return self._channel.fileno()
 
     def poll(self) -> int | None:
-        """The agent's exit code, None while it runs; -9 when the parent that knew it is gone."""
+        """The agent's exit code, None while it runs, PARENT_IS_GONE when nobody knows it any more."""
         if self.returncode is None and select.select([self._channel], [], [], 0)[0]:
             code = self._read()["exit"]
-            self.returncode = -9 if code is None else code
+            self.returncode = PARENT_IS_GONE if code is None else code
         return self.returncode
 
     def close(self) -> None:
@@ -132,7 +133,11 @@ class WarmParent:
 
     def stop(self) -> None:
         self._control.close()
-        self._process.wait(timeout=10)
+        try:
+            self._process.wait(timeout=2)
+        except subprocess.TimeoutExpired:  # still importing
+            self._process.kill()
+            self._process.wait()
 
 
 _parent: WarmParent | None = None  # this kernel's; made by the first run, or by loading the extension

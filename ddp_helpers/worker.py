@@ -68,7 +68,7 @@ def _run_script(script: list[str]) -> dict[str, Any]:
     loader = importlib.machinery.SourceFileLoader("__main__", path)
     module.__dict__.update(__file__=path, __loader__=loader, __builtins__=builtins, __spec__=None, __cached__=None)
     if sys.version_info < (3, 14):
-        module.__dict__["__annotations__"] = {}
+        module.__annotations__ = {}
     sys.modules["__main__"] = module
     with io.open_code(path) as file:
         code = compile(file.read(), path, "exec", dont_inherit=True)

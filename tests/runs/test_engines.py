@@ -37,6 +37,7 @@ seen = {
     "debug": str(dist.get_debug_level()), "gc": [gc.isenabled(), gc.get_threshold()], "trace": sys.gettrace() is None,
     "affinity": sorted(os.sched_getaffinity(0)), "hooks": [names(sys.displayhook), sys.flags.hash_randomization],
     "default_dtype": str(torch.get_default_dtype()), "grad": torch.is_grad_enabled(), "cuda": torch.cuda.is_available(),
+    "cuda_was_touched_before_the_fork": getattr(torch._C, "_cuda_isInBadFork", lambda: False)(),
     "deterministic": torch.are_deterministic_algorithms_enabled(), "recursion": sys.getrecursionlimit(),
     "environment": dict(os.environ),
 }
@@ -107,6 +108,12 @@ def test_the_environment_is_the_kernels_less_what_launchers_leave(probes: dict[s
     assert environment["CUDA_VISIBLE_DEVICES"] == ""
     assert environment["PYTHONPATH"] == "some/where"
     assert not [name for name in environment if name.startswith("JPY_")]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_cuda_is_untouched_in_what_a_rank_is_forked_from(probes: dict[str, Run], engine: str) -> None:
+    for rank in probes[engine].ranks:
+        assert rank.returned["seen"]["cuda_was_touched_before_the_fork"] is False
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -219,7 +226,7 @@ def test_a_rank_that_ends_early_closes_its_connections(tmp_path: Path, monkeypat
         if dist.get_rank() == 0:
             dist.all_reduce(torch.ones(1))
     """)
-    with pytest.raises(RankFailed, match="Connection (closed|reset) by peer") as failed:
+    with pytest.raises(RankFailed, match=r"Connection (closed|reset) by peer") as failed:
         launch(path, nproc_per_node=2, engine="warm", timeout=30)
     assert failed.value.run.failure is not None
     assert failed.value.run.failure.rank == 0
