@@ -70,10 +70,10 @@ def test_prediction_and_outcome_stand_side_by_side(capsys: pytest.CaptureFixture
 
 def test_an_outcome_without_a_prediction_says_so_and_raises_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     predict("01.a", happened="nothing")
-    assert "nothing was recorded" in capsys.readouterr().out
+    assert "No prediction of yours was recorded" in capsys.readouterr().out
     predict("01.a", QUESTION, OPTIONS)
     predict("01.a", happened="nothing")
-    assert "nothing was recorded" in capsys.readouterr().out
+    assert "No prediction of yours was recorded" in capsys.readouterr().out
 
 
 def test_an_outcome_that_is_no_option_is_told_with_the_options() -> None:
