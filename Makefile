@@ -70,8 +70,8 @@ clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache build dist
 	find ddp_helpers tests tools -name __pycache__ -prune -exec rm -rf {} +
 
-# The stamps make a second call quick: pip runs again only when pyproject.toml changed.
-$(VENV)/.installed: pyproject.toml | $(VENV)/.made
+# The stamps make a second call quick: pip runs again only when pyproject.toml or this file changed.
+$(VENV)/.installed: pyproject.toml Makefile | $(VENV)/.made
 	@echo "Installing into $(VENV), once. With CUDA that is about 5 GB to download; TORCH=cpu takes 0.2 GB."
 ifneq ($(TORCH),)
 	$(PY) -m pip install torch torchvision --index-url https://download.pytorch.org/whl/$(TORCH)
