@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import io
 import os
-import random
 import signal
 import sys
 from typing import NoReturn
@@ -59,8 +58,10 @@ def reopen_streams() -> None:
 
 
 def _reseed_and_set_threads(environ: dict[str, str]) -> None:
-    """Give this rank its own random states and the thread counts that a fresh process reads from its environment."""
-    random.seed()
+    """Give this rank its own random states and the thread counts that a fresh process reads from its environment.
+
+    (Python's own `random` seeds itself anew in every fork.)
+    """
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
     torch = sys.modules["torch"]

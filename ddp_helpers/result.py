@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 import signal
 import textwrap
@@ -67,13 +68,15 @@ class Rank:
     @property
     def returned(self) -> dict[str, Any]:
         """The globals brought back with ``--return``; tensors are on the CPU."""
-        path = self.folders[-1] / "returned.pt"
-        if not path.exists():
-            return {}
-        import torch
-
+        with_torch, without = (self.folders[-1] / f"returned.{kind}" for kind in ("pt", "pickle"))
         try:
-            return torch.load(path, map_location="cpu", weights_only=False)  # written by our own rank
+            if without.exists():
+                return dict(pickle.loads(without.read_bytes()))
+            if with_torch.exists():
+                import torch
+
+                return dict(torch.load(with_torch, map_location="cpu", weights_only=False))  # our own rank wrote it
+            return {}
         except AttributeError as error:
             raise LaunchError(
                 f"rank {self.rank} returned an object of a class that only its script defines ({error}).\n"

@@ -2,7 +2,7 @@
 
 It uses nothing but the standard library, and the script never sees it: the script gets the ``__main__``, ``sys.argv``
 and ``sys.path`` that ``python -u SCRIPT ARGS`` would give it. Beside the rank's logs it leaves rank.json (pid),
-error.json (the exception, in torchrun's own form) and returned.pt (the globals named in NAMES).
+error.json (the exception, in torchrun's own form) and returned.pt or returned.pickle (the globals named in NAMES).
 """
 
 from __future__ import annotations
@@ -41,10 +41,17 @@ def main(argv: list[str]) -> int:
     folder = Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parent
     _stay_reachable(folder)
     names, *script = argv
+    rank_pid = os.getpid()
     try:
-        script_globals = _run_script(script)
-        _write(folder / "imported.json", dict.fromkeys(name for name in sys.modules if "." not in name))
-        _bring_back([name for name in names.split(",") if name], script_globals, folder)
+        try:
+            script_globals = _run_script(script)
+        except SystemExit as stop:
+            if stop.code:
+                raise
+            script_globals = sys.modules["__main__"].__dict__
+        if os.getpid() == rank_pid:  # and no fork that the script made and let run on
+            _write(folder / "imported.json", dict.fromkeys(name for name in sys.modules if "." not in name))
+            _bring_back([name for name in names.split(",") if name], script_globals, folder)
     except SystemExit as stop:
         return _exit_code(stop, folder)
     except BaseException as error:  # noqa: BLE001 - whatever ended the script, KeyboardInterrupt too, is recorded
@@ -86,16 +93,13 @@ def _bring_back(names: list[str], script_globals: dict[str, Any], folder: Path) 
     if missing:
         raise NameError(f"the script has no global named {missing[0]!r} to return (--return {missing[0]})")
     values = {name: script_globals[name] for name in names}
-    with open(folder / "returned.pt", "wb") as file:
-        if "torch" in sys.modules:
-            sys.modules["torch"].save(values, file)
-        else:
-            pickle.dump(values, file)
+    if "torch" in sys.modules:
+        sys.modules["torch"].save(values, folder / "returned.pt")
+    else:
+        (folder / "returned.pickle").write_bytes(pickle.dumps(values))
 
 
 def _exit_code(stop: SystemExit, folder: Path) -> int:
-    if stop.code is None or stop.code == 0:
-        return 0
     _record(stop, folder)
     if isinstance(stop.code, int):
         return stop.code

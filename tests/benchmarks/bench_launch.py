@@ -24,7 +24,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from ddp_helpers import launch, warm
+from ddp_helpers import RankFailed, launch, warm
 from ddp_helpers.command import Command
 from ddp_helpers.launch import Options, run
 from ddp_helpers.result import read_json
@@ -168,6 +168,31 @@ def bench_parts(rounds: int) -> None:
         print(f"  {name:52}{statistics.median(values) * 1e3:8.1f}")
 
 
+FAIL = """
+import time, torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+if dist.get_rank() == 1:
+    print(f"failed={time.time()}")
+    print(1 / 0)
+dist.all_reduce(torch.ones(1))
+"""
+
+
+def bench_failure(rounds: int) -> None:
+    """From the line that fails in a rank to RankFailed in the kernel, while the others wait in all_reduce."""
+    script = write("fail", FAIL)
+    taken = []
+    for _ in range(5 * rounds):
+        try:
+            run(Command(script, nproc=4), Options(silent=True, engine="warm"))
+        except RankFailed as failed:
+            taken.append(time.time() - failed.run.metrics[0]["failed"])
+    print("\nFrom the failing line of rank 1 of 4 to the error in the cell, warm (s)")
+    print(f"  median {statistics.median(taken):.3f}   slowest of {len(taken)}: {max(taken):.3f}")
+
+
 def pss(processes: list[psutil.Process]) -> float:
     return sum(process.memory_full_info().pss for process in processes) / 2**20
 
@@ -234,6 +259,7 @@ def _shown(script: str) -> None:
 PARTS = {
     "launch": bench_launch,
     "parts": bench_parts,
+    "failure": bench_failure,
     "memory": bench_memory,
     "throughput": bench_throughput,
     "lines": bench_lines,

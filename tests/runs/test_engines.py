@@ -230,3 +230,20 @@ def test_a_rank_that_ends_early_closes_its_connections(tmp_path: Path, monkeypat
         launch(path, nproc_per_node=2, engine="warm", timeout=30)
     assert failed.value.run.failure is not None
     assert failed.value.run.failure.rank == 0
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_globals_come_back_also_from_a_script_that_exits_or_forks(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = script("""
+        import os, sys
+        who = "rank"
+        if os.fork() == 0:
+            who = "child"
+        else:
+            os.wait()
+            sys.exit(0)
+    """)
+    assert launch(path, engine=engine, returns=["who"]).ranks[0].returned == {"who": "rank"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import socket
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -239,33 +238,22 @@ def test_a_taken_master_port_says_so_and_runs_nothing(notebook: Notebook) -> Non
     assert "hello" not in output.displays[0]["text/plain"].partition("\n")[2]
 
 
-def test_a_failing_rank_is_named_first_and_soon(notebook: Notebook) -> None:
-    """a13: the rank, the exception, the cell's line and its text, in at most 25 lines, 0.5 s after the failure"""
-    notebook.run(HELLO)
-    seen: dict[str, float] = {}
-
-    def note(message: dict[str, Any]) -> None:
-        if message["msg_type"] == "error":
-            seen["error"] = time.time()
-
+def test_a_failing_rank_is_named_first(notebook: Notebook) -> None:
+    """a13: the rank, the exception, the cell's line and its text, in at most 25 lines. (How soon: make bench.)"""
     output = notebook.run(
         """%%torchrun --nproc-per-node 4 scripts/fail.py
-import time, torch, torch.distributed as dist
+import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 if dist.get_rank() == 1:
-    open("failed_at", "w").write(str(time.time()))
     print(1 / 0)
 dist.all_reduce(torch.ones(1))
-""",
-        note,
+"""
     )
-    folder = notebook.folder
     shown = output.traceback.splitlines()
     assert shown[0] == "RankFailed: rank 1 of 4 failed: ZeroDivisionError: division by zero"
-    assert shown[1] == "  cell line 6:  print(1 / 0)"
+    assert shown[1] == "  cell line 5:  print(1 / 0)"
     assert any("ended only because of it" in line for line in shown)
     assert len(shown) + len(output.text.splitlines()) <= 25
-    assert seen["error"] - float((folder / "failed_at").read_text()) < 0.5
 
 
 def test_a_hang_is_noticed_while_the_run_goes_on(notebook: Notebook) -> None:
