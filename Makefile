@@ -5,7 +5,7 @@
 #   make lab TORCH=cpu                            PyTorch without CUDA: 0.2 GB to download in place of 5
 #   make lab LAB_ARGS="--no-browser --port 8899"  options for JupyterLab
 #   make test PYTEST_ARGS="tests/unit -k build"   options for pytest
-#   make build LESSONS=01_ranks                   only this lesson, even if nothing changed
+#   make build LESSONS=01_who_am_i                   only this lesson, even if nothing changed
 #
 # PYTHON and TORCH count when .venv is made; `make clean` removes it.
 

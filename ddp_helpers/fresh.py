@@ -26,7 +26,6 @@ def run_rank(argv: list[str], environ: dict[str, str], base_path: list[str]) -> 
     os.environ.clear()
     os.environ.update(environ)
     reset_signals()
-    reopen_streams()
     own = [os.path.abspath(entry) for entry in environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     sys.path[:] = ["", *own, *base_path]
     sys.argv[:] = argv
@@ -47,6 +46,7 @@ def reset_signals() -> None:
 
 
 def reopen_streams() -> None:
+    """Give an agent the streams that ``python -u`` has; its ranks inherit them, with files of their own below."""
     sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)  # type: ignore[misc] # noqa: SIM115
     for fd, name, errors in ((1, "stdout", "strict"), (2, "stderr", "backslashreplace")):
         raw = io.FileIO(fd, "w", closefd=False)

@@ -69,7 +69,14 @@ for step in range(70):
     optimizer.step()
 print(f"steps/s={60 / (time.perf_counter() - started):.2f}")
 """
-WAIT = HELLO + "\nprint('ready', flush=True)\nimport time\nwhile True: time.sleep(0.1)\n"
+WAIT = f"""{HELLO}
+import time
+from pathlib import Path
+
+Path(f"ready{{dist.get_rank()}}.flag").touch()
+while not Path("stop.flag").exists():
+    time.sleep(0.05)
+"""
 LINES = "for i in range(250_000): print('line', i)\n"
 
 
@@ -198,26 +205,25 @@ def pss(processes: list[psutil.Process]) -> float:
 
 
 def bench_memory(rounds: int) -> None:
-    """Four ranks that wait after hello: proportional set sizes of all processes of the run, warm parent included."""
+    """Four ranks that wait after hello: the proportional set sizes of all processes that exist for runs, added up."""
     script = write("wait", WAIT)
-    me = psutil.Process()
-    found: dict[str, list[float]] = {"warm": [], "cold": []}
-    for engine in found:
-        thread = threading.Thread(target=lambda e=engine: launch(script, nproc_per_node=4, engine=e, check=False))
-        with contextlib.redirect_stdout(io.StringIO()) as output:
-            thread.start()
-            while output.getvalue().count("ready") < 4:
-                time.sleep(0.05)
-            family = me.children(recursive=True)
-            found[engine].append(pss(family))
-            agents = [p for p in family if any(c.cmdline() for c in p.children())]
-            for process in agents[-1:] if engine == "cold" else [p for a in agents[:1] for p in a.children()]:
-                process.terminate()
-            thread.join()
-    parent = warm.settings_of_the_parent() is not None
-    print("\nMemory of 4 ranks after hello (MB, sum of PSS, agent and, for warm, the parent included)")
-    print(f"  warm {found['warm'][0]:,.0f}   torchrun's processes {found['cold'][0]:,.0f}"
-          f"   ratio {found['cold'][0] / found['warm'][0]:.2f}   (warm parent alive: {parent})")  # fmt: skip
+    parent = warm.parent(dict(os.environ)).pid
+    found = {}
+    for engine in ("warm", "cold"):
+        for path in Path().glob("*.flag"):
+            path.unlink()
+        options = Options(silent=True, engine=engine)
+        thread = threading.Thread(target=run, args=(Command(script, nproc=4), options))
+        thread.start()
+        while len(list(Path().glob("ready*.flag"))) < 4:
+            time.sleep(0.05)
+        roots = [child for child in psutil.Process().children() if (child.pid == parent) == (engine == "warm")]
+        found[engine] = pss([process for root in roots for process in (root, *root.children(recursive=True))])
+        Path("stop.flag").touch()
+        thread.join()
+    print("\nMemory of 4 ranks after hello, with their agent (MB, sum of PSS)")
+    print(f"  warm, parent included {found['warm']:,.0f}   new interpreters {found['cold']:,.0f}   "
+          f"ratio {found['cold'] / found['warm']:.2f}")  # fmt: skip
 
 
 def bench_throughput(rounds: int) -> None:
