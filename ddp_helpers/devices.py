@@ -15,7 +15,8 @@ class Devices:
 
 
 def choose(nproc: int, gpus: int, torch_has_cuda: bool) -> Devices:
-    """One GPU a rank with NCCL, or else all ranks on CPU with gloo: NCCL refuses two ranks on one GPU.
+    """One GPU a rank with NCCL, or else all ranks on CPU with gloo: NCCL refuses two ranks on one
+    GPU (unless NCCL_MULTI_RANK_GPU_ENABLE is set).
 
     >>> choose(4, gpus=1, torch_has_cuda=True).reason
     'this machine has 1 GPU'
@@ -29,12 +30,18 @@ def choose(nproc: int, gpus: int, torch_has_cuda: bool) -> Devices:
 
 def count_gpus(environ: Mapping[str, str] = os.environ) -> int:
     """The GPUs that a new process would see: NVML's, less what CUDA_VISIBLE_DEVICES hides."""
+    there = _nvml_count()
     visible = environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        ids = [entry.strip() for entry in visible.split(",")]
-        stop = next((i for i, entry in enumerate(ids) if entry in ("", "-1")), len(ids))  # CUDA stops at a bad entry
-        return min(stop, _nvml_count())
-    return _nvml_count()
+    if visible is None:
+        return there
+    chosen: list[str] = []
+    for entry in (entry.strip() for entry in visible.split(",")):
+        if not (entry.startswith(("GPU-", "MIG-")) or (entry.isdigit() and int(entry) < there)):
+            break  # CUDA reads up to the first entry that names no GPU
+        if entry in chosen:
+            return 0  # and shows none at all when one is named twice (torch.cuda._parse_visible_devices)
+        chosen.append(entry)
+    return min(len(chosen), there)
 
 
 def _nvml_count() -> int:

@@ -112,10 +112,14 @@ def wait_until_gone(agents: list[Agent], seconds: float) -> None:
     """Wait for agents whose warm parent was killed: they end by themselves once their lifeline is cut."""
     for agent in agents:
         if isinstance(agent, warm.WarmAgent) and agent.poll() == warm.PARENT_IS_GONE:
-            with contextlib.suppress(psutil.Error):
+            deadline = time.monotonic() + seconds
+            with contextlib.suppress(psutil.NoSuchProcess):
                 orphan = psutil.Process(agent.pid)
-                psutil.wait_procs([orphan], timeout=seconds)
-                orphan.kill()
+                while orphan.status() != psutil.STATUS_ZOMBIE:  # process 1 need not be one that reaps (containers)
+                    if time.monotonic() > deadline:
+                        orphan.kill()
+                        break
+                    time.sleep(0.01)
 
 
 def release(agent: Agent, log_dir: Path) -> None:

@@ -13,7 +13,7 @@ RUN_MARK = "DDP_HELPERS_RUN"  # in the environment of all that a run starts: fin
 DROPPED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK")
 DROPPED_PREFIXES = ("JPY_", "MASTER_", "TORCHELASTIC_", "PET_", "ROLE_")
 # Read once, while a package is imported: a warm parent that was started with other values cannot serve the run.
-# (worker.be_fresh sets what it can set afterwards.)
+# (fresh.py sets what can be set afterwards.)
 READ_AT_IMPORT = ("TORCH", "PYTORCH", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "NPY_", "PYTHON", "LD_", "CUDA_M")
 SET_AFTERWARDS = ("TORCH_DISTRIBUTED_DEBUG", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONPATH")
 

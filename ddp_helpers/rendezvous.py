@@ -45,7 +45,7 @@ class LoopbackRendezvous(RendezvousHandler):
 
     def next_rendezvous(self) -> RendezvousInfo:
         # A new store for each round when we choose the port: gloo addresses of ranks that died stay in a store
-        # that is used again, and the restarted ranks connect to them (pytorch#135712).
+        # that is used again, and the restarted ranks connect to them (compare pytorch#135712).
         if self._store is None or not self._port:
             self._store = _open_store(self._port) if self._node == 0 else _join_store(self._port)
         self._round += 1

@@ -23,7 +23,7 @@ def check(machine: Machine) -> Finding:
             "links",
             "note",
             f"{found}; {len(blocked)} of {len(links)} pairs cannot read each other's memory",
-            "NCCL then copies through shared memory (/dev/shm): slower, and one more reason for a large one.",
+            "NCCL then copies through the host's memory, which is slower.",
         )
     if all(link.kind.startswith("NV") for link in links):
         return Finding("links", "ok", found, "Every pair has NVLink, the fastest way between GPUs.")

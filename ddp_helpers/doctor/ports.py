@@ -21,6 +21,6 @@ def check(machine: Machine) -> Finding:
             "note",
             "free ports to be had; 29500, a common default, is taken",
             "It matters only to scripts that insist on that port.",
-            "Leave --master-port out: torchrun on one machine then takes a free one.",
+            "Leave --master-port out: torchrun on one machine then takes a free one (torch 2.9: with --standalone).",
         )
     return Finding("ports", "ok", "free ports to be had", "Leave --master-port out, and torchrun takes a free one.")

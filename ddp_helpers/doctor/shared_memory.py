@@ -35,7 +35,7 @@ def check(machine: Machine) -> Finding:
     example = size(need(ranks=4, workers=2, batch=20 * MIB))
     why = f"DataLoader workers hand their batches over in it: 4 ranks × 2 workers × 2 batches of 20 MiB are {example}."
     if machine.shm_total <= TINY:
-        why += " Docker gives 64 MiB unless asked; the job then dies of a bus error or “No space left on device”."
+        why += " Docker gives 64 MiB unless asked; the job then dies of “No space left on device” or a bus error."
         return Finding(name, "problem", found, why, CURE)
     if machine.shm_free <= TINY:
         cure = "Look into /dev/shm: killed jobs leave torch_* and nccl-* files behind. Remove those nobody uses."

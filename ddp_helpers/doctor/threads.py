@@ -7,14 +7,15 @@ from .machine import Machine
 
 
 def check(machine: Machine) -> Finding:
-    value = machine.omp_num_threads
+    value = machine.omp_num_threads and machine.omp_num_threads.partition(",")[0]  # "4,2": one a level of nesting
     cores = machine.cores
     if value is None:
         return Finding(
             "threads",
             "ok",
             "OMP_NUM_THREADS is not set",
-            "A cell then gives each rank cores ÷ ranks threads. (Plain torchrun gives each rank one, and says so.)",
+            "A cell then gives each rank cores ÷ ranks threads. "
+            "(Plain torchrun gives each of several ranks one, and says so.)",
         )
     if not value.isdigit() or int(value) < 1:
         return Finding(

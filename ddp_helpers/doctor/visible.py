@@ -9,15 +9,18 @@ def visible_gpus(machine: Machine) -> tuple[Gpu, ...]:
     """The GPUs that CUDA_VISIBLE_DEVICES leaves visible (NVML shows all of them, CUDA only these).
 
     Read as CUDA reads it: numbers or the beginning of a GPU's UUID; everything from the first entry that fits no GPU
-    on is dropped. Numbers are taken in the driver's order, as with CUDA_DEVICE_ORDER=PCI_BUS_ID.
+    on is dropped, and with a GPU named twice none is left. Numbers are taken in the driver's order, as with
+    CUDA_DEVICE_ORDER=PCI_BUS_ID.
     """
     if machine.cuda_visible_devices is None:
         return machine.gpus
     chosen: list[Gpu] = []
     for entry in machine.cuda_visible_devices.split(","):
         match = _find(machine.gpus, entry.strip())
-        if match is None or match in chosen:
+        if match is None:
             break
+        if match in chosen:
+            return ()
         chosen.append(match)
     return tuple(chosen)
 

@@ -29,7 +29,7 @@ def advise(machine: Machine) -> Advice:
 
 def _why_gpus(visible: int, usable: int) -> str:
     if usable == visible:
-        return f"One rank a GPU: {usable} GPUs of one model. NCCL refuses two ranks on one GPU."
+        return f"One rank a GPU: {usable} GPUs of one model. NCCL refuses two ranks on one GPU, unless told otherwise."
     return (
         f"One rank a GPU, and the largest free group of one model: {usable} of the {visible} GPUs. "
         "All ranks wait for the slowest at every step, so a slower card would set the pace."
@@ -37,12 +37,12 @@ def _why_gpus(visible: int, usable: int) -> str:
 
 
 def _on_cpu(machine: Machine, gpus: int) -> tuple[int, str, str, str]:
-    cores = machine.cores
+    cores = machine.cores if machine.cpu_limit is None else min(machine.cores, max(1, int(machine.cpu_limit)))
     ranks = min(4, max(2, cores))
     if gpus == 1:
         reason = "One GPU holds one rank, which is nothing to learn from; on the processor "
     elif gpus:
-        reason = f"None of the {gpus} GPUs can be used as they are (see above); on the processor "
+        reason = f"Fewer than two of the {gpus} GPUs are free and of one model (see above); on the processor "
     else:
         reason = "Without a GPU "
     reason += f"two ranks already show every idea. This machine gives you {cores} core{'s' if cores > 1 else ''}: "

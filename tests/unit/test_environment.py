@@ -32,7 +32,18 @@ def test_a_rank_gets_a_gpu_of_its_own_or_all_run_on_cpu(
 
 @pytest.mark.parametrize(
     ("visible", "count"),
-    [(None, 4), ("", 0), ("0", 1), ("0,2", 2), ("1,-1,2", 1), ("0,1,2,3,4,5", 4), ("GPU-1a, GPU-2b", 2)],
+    [
+        (None, 4),
+        ("", 0),
+        ("0", 1),
+        ("0,2", 2),
+        ("1,-1,2", 1),
+        ("0,1,2,3,4,5", 4),
+        ("GPU-1a, GPU-2b", 2),
+        ("0,0", 0),
+        ("0,99,1", 1),
+        ("NoDevFiles", 0),
+    ],
 )
 def test_hidden_gpus_are_not_counted(monkeypatch: pytest.MonkeyPatch, visible: str | None, count: int) -> None:
     monkeypatch.setattr(devices, "_nvml_count", lambda: 4)
