@@ -216,7 +216,8 @@ class _Job:
         if where:
             return self._timed_out(result, where, left)
         failed = bool(result.exit_code)
-        self.view.finish(f"{'failed after ' * failed}{result.seconds:.2f} s, {self.engine} start", failed)
+        how = "" if not failed else "failed after " if ranks else "no rank was started, "
+        self.view.finish(f"{how}{result.seconds:.2f} s, {self.engine} start", failed)
         if result.exit_code and not result.failure:
             raise LaunchError(agent_failure(self.log_dir, result.exit_code))
         if result.exit_code and self.options.check:

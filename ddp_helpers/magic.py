@@ -50,6 +50,7 @@ def run_line(shell: InteractiveShell, line: str, cell: str | None = None) -> Non
             raise LaunchError("-m runs an installed module, and a cell is a script: use %torchrun -m …, with one %.")
         write_script(command.script, cell, options.force)
     result: Run | None
+    shell.user_ns.pop(options.into, None)  # a run that is stopped must not leave an earlier one's result there
     settings = Options(options.timeout, {}, "cold" if options.cold else "auto", cell=cell is not None)
     try:
         result = run(command, settings)
@@ -102,6 +103,8 @@ def _torchrun_parser() -> argparse.ArgumentParser:
     from torch.distributed.run import get_args_parser
 
     def fail(message: str) -> NoReturn:
+        if message.startswith("the following arguments are required"):
+            message = "the line names no script"
         raise LaunchError(
             f"%%torchrun: {message}\nThe line reads: %%torchrun [options] SCRIPT [the script's arguments]"
         )

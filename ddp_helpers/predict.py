@@ -165,7 +165,7 @@ def _radio_buttons(asked: Prediction, book: _Book) -> Any:
 
 def _status(asked: Prediction, clicked: bool = False) -> str:
     if asked.choice is not None:
-        return f"Recorded: {asked.options.index(asked.choice) + 1}."
+        return f'Recorded: "{asked.choice}".'
     if clicked:
         return "Choose before you run the next cell."
     *first, last = (str(number) for number in range(1, len(asked.options) + 1))

@@ -76,7 +76,9 @@ def _other_ranks(failure: Failure) -> list[str]:
         rows.append(f"{_ranks(same)} failed in the same way.")
     rows += [f"Rank {f.rank} failed too: {_what(f, 100)}" for f in failure.others if f.rank not in same][:2]
     if failure.victims:
-        rows.append(f"{_ranks(failure.victims)} ended only because of it; an error printed there is no cause.")
+        rows.append(
+            f"{_ranks(failure.victims)} ended when rank {failure.rank} failed; an error printed there is no cause."
+        )
     return rows
 
 

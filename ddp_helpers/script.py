@@ -95,7 +95,10 @@ def check_syntax(path: Path, cell: bool) -> None:
         source = path.read_bytes()
     except OSError as error:
         here = ", ".join(sorted(p.as_posix() for p in Path("scripts").glob("*.py"))) or "none in scripts/"
-        raise LaunchError(f"{path.as_posix()}: {error.strerror}. Scripts here: {here}.") from error
+        raise LaunchError(
+            f"{path.as_posix()}: {error.strerror}. Scripts here: {here}.\n"
+            "(To run a cell's own text, begin the cell with %%torchrun, with two signs.)"
+        ) from error
     try:
         compile(source, str(path), "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from . import html
@@ -27,6 +27,11 @@ class Report:
     machine: Machine
     findings: tuple[Finding, ...]
     advice: Advice
+    shows_verdict: bool = True
+
+    def puzzle(self) -> Report:
+        """The same report without its verdict and without what to do: for someone who is to find that out."""
+        return replace(self, findings=tuple(replace(f, do="") for f in self.findings), shows_verdict=False)
 
     @property
     def problems(self) -> tuple[Finding, ...]:
@@ -50,6 +55,8 @@ class Report:
 
     def summary(self) -> str:
         """The report's last word in one sentence."""
+        if not self.shows_verdict:
+            return "What would you do first?"
         count = {level: sum(finding.level == level for finding in self.findings) for level in SIGNS}
         if count["problem"]:
             names = ", ".join(finding.name for finding in self.problems)

@@ -1,7 +1,8 @@
 """Runs inside a rank, around a learner's script, for exercise 01.3: ``init_harness.py MODE SCRIPT [ARGS]``.
 
-MODE is "torchrun" (the rank as it is), "alone" (without what torchrun sets) or "gpu" (as if each rank had a GPU; the
-script is stopped where it would join the process group). What was seen is left in seen.json beside the rank's logs.
+MODE is "torchrun" (the rank as it is), "alone" (without what torchrun sets), "gpu" (as if each rank had a GPU; the
+script is stopped where it would join the process group) or "alone-gpu" (both). What was seen is left in seen.json
+beside the rank's logs.
 """
 
 from __future__ import annotations
@@ -23,19 +24,21 @@ class Enough(BaseException):
 
 
 def main(mode: str, script: str, *args: str) -> None:
-    seen: dict[str, Any] = {"joined": False, "backend": None, "device": None, "alive": False}
+    seen: dict[str, Any] = {"joined": False, "backend": None, "device": None, "alive": False, "error": ""}
     # Registered before the script can register anything, so that it runs after: leaving the group at exit is fine too.
     atexit.register(leave, Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parent / "seen.json", seen)
-    if mode == "alone":
+    ranks_on_this_node = int(os.environ["LOCAL_WORLD_SIZE"])
+    if mode.startswith("alone"):
         forget_torchrun()
-    if mode == "gpu":
-        pretend_gpus(seen)
+    if mode.endswith("gpu"):
+        pretend_gpus(ranks_on_this_node, seen)
     sys.argv[:] = [script, *args]
     sys.path[0] = str(Path(script).parent)
     try:
         runpy.run_path(script, run_name="__main__")
-    except BaseException:
-        if mode != "gpu":  # without a GPU, nothing that happens after joining says anything
+    except BaseException as error:
+        seen["error"] = f"{type(error).__name__}: {error}"
+        if not mode.endswith("gpu"):  # without a GPU, nothing that happens after joining says anything
             raise
 
 
@@ -51,9 +54,8 @@ def forget_torchrun() -> None:
         del os.environ[name]
 
 
-def pretend_gpus(seen: dict[str, Any]) -> None:
-    """Let torch say that there is a GPU for each rank of the node, and note which one this rank chooses."""
-    count = int(os.environ["LOCAL_WORLD_SIZE"])
+def pretend_gpus(count: int, seen: dict[str, Any]) -> None:
+    """Let torch say that there are so many GPUs, and note which one this rank chooses."""
 
     def choose(device: Any) -> None:
         seen["device"] = device if isinstance(device, int) else torch.device(device).index

@@ -141,7 +141,12 @@ def in_and_out(attempt: Attempt) -> str | None:
         hint = _judge_torchrun(attempt, nproc)
         if hint:
             return hint
-    return _judge_alone(attempt) or _judge_failing_work(attempt) or _judge_on_gpus(attempt)
+    return (
+        _judge_alone(attempt)
+        or _judge_failing_work(attempt)
+        or _judge_on_gpus(attempt)
+        or _judge_alone_on_a_gpu(attempt)
+    )
 
 
 def _judge_torchrun(attempt: Attempt, nproc: int) -> str | None:
@@ -219,6 +224,17 @@ def _judge_on_gpus(attempt: Attempt) -> str | None:
     return None
 
 
+def _judge_alone_on_a_gpu(attempt: Attempt) -> str | None:
+    run = attempt.run_through(INIT_HARNESS, "alone-gpu", nproc=1)
+    seen = left_by(run, "seen.json")[0]
+    start = "Alone, on a machine with a GPU,"
+    if seen["error"].startswith(("KeyError", "TypeError")):
+        return (
+            f"{start} the script fails: {seen['error']}. Only torchrun sets that. Which GPU does a lone process take?"
+        )
+    return None
+
+
 def _ranks(numbers: list[int]) -> str:
     return f"rank{'s' if len(numbers) > 1 else ''} {_listed(numbers)}"
 
@@ -238,6 +254,6 @@ CHECKS = {
     "01.3": ScriptExercise(
         "scripts/01_in_and_out.py",
         in_and_out,
-        "with 1, 2 and 3 processes, alone, with work that fails, and as if there were GPUs",
+        "with 1, 2 and 3 processes, alone, with work that fails, and both as if there were GPUs",
     ),
 }

@@ -10,7 +10,9 @@ import argparse
 import contextlib
 import functools
 import io
+import math
 import os
+import signal
 import socket
 import statistics
 import subprocess
@@ -38,6 +40,8 @@ t = torch.ones(1)
 dist.all_reduce(t)
 assert t.item() == dist.get_world_size()
 """
+# Without it, gloo's threads abort plain torchrun's ranks at exit now and then ("terminate called without …", −6).
+END = "\ndist.destroy_process_group()\n"
 DDP = """
 import torch
 import torch.distributed as dist
@@ -80,6 +84,9 @@ while not Path("stop.flag").exists():
 LINES = "for i in range(250_000): print('line', i)\n"
 
 
+ENVIRONMENT = dict(os.environ)  # notebook_launcher leaves its marks in the process's own
+
+
 def write(name: str, text: str) -> str:
     path = Path("scripts") / f"{name}.py"
     path.parent.mkdir(exist_ok=True)
@@ -95,17 +102,34 @@ def run_warm(script: str, ranks: int) -> str:
 def run_torchrun(script: str, ranks: int) -> str:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), script]
     threads = str(max(1, len(os.sched_getaffinity(0)) // ranks))  # what a warm rank gets
-    environment = {**os.environ, "OMP_NUM_THREADS": threads, "CUDA_VISIBLE_DEVICES": ""}
+    environment = {**ENVIRONMENT, "OMP_NUM_THREADS": threads, "CUDA_VISIBLE_DEVICES": ""}
     return subprocess.run(command, env=environment, capture_output=True, check=True, text=True).stdout
 
 
-def run_notebook_launcher(script: str, ranks: int) -> str:
+def run_notebook_launcher(script: str, ranks: int) -> None:
     from accelerate import notebook_launcher
 
     code = compile(Path(script).read_text(encoding="utf-8"), script, "exec")
     with contextlib.redirect_stdout(io.StringIO()):
         notebook_launcher(_execute, (code,), num_processes=ranks, use_port=str(free_port()))
-    return ""
+
+
+def notebook_launcher_seconds(script: str, ranks: int, repeats: int) -> list[float]:
+    """Times of notebook_launcher in a process of its own, which has torch imported and has launched once.
+
+    It forks the process it is called in. After some launches that one is full of threads, and a fork of it may hang.
+    """
+    command = [sys.executable, __file__, "--notebook-launcher", script, str(ranks), str(repeats)]
+    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                               start_new_session=True)  # fmt: skip
+    try:
+        output, _ = process.communicate(timeout=30)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        print("  (notebook_launcher hung, and is left out of this round)", flush=True)
+        return []
+    return [float(line) for line in output.split()]
 
 
 def free_port() -> int:
@@ -118,13 +142,6 @@ def _execute(code: object) -> None:
     exec(code, {"__name__": "__main__"})  # type: ignore[arg-type]
 
 
-LAUNCHERS: dict[str, tuple[Callable[[str, int], str], int]] = {
-    "warm": (run_warm, 5),  # runs a round
-    "notebook_launcher": (run_notebook_launcher, 3),
-    "torchrun": (run_torchrun, 1),
-}
-
-
 def seconds(function: Callable[[], object]) -> float:
     started = time.perf_counter()
     function()
@@ -134,16 +151,17 @@ def seconds(function: Callable[[], object]) -> float:
 def bench_launch(rounds: int) -> None:
     print("\nLaunch, from call to return (s, medians; best in brackets)")
     print(f"{'':12}{'warm':>16}{'notebook_launcher':>22}{'torchrun':>18}{'torchrun/warm':>16}{'n_l/warm':>10}")
-    for name, text in (("hello", HELLO), ("DDP", DDP)):
+    for name, text in (("hello", HELLO + END), ("DDP", DDP + END)):
         script = write(name, text)
         for ranks in (2, 4):
-            times: dict[str, list[float]] = {launcher: [] for launcher in LAUNCHERS}
+            times: dict[str, list[float]] = {"warm": [], "notebook_launcher": [], "torchrun": []}
             for _ in range(rounds):
-                for launcher, (function, repeats) in LAUNCHERS.items():
-                    times[launcher] += [seconds(functools.partial(function, script, ranks)) for _ in range(repeats)]
-            median = {launcher: statistics.median(values) for launcher, values in times.items()}
+                times["warm"] += [seconds(functools.partial(run_warm, script, ranks)) for _ in range(5)]
+                times["notebook_launcher"] += notebook_launcher_seconds(script, ranks, 3)
+                times["torchrun"].append(seconds(functools.partial(run_torchrun, script, ranks)))
+            median = {launcher: statistics.median(values or [math.nan]) for launcher, values in times.items()}
             row = "".join(
-                f"{median[launcher]:>{width}.3f} ({min(times[launcher]):.3f})"
+                f"{median[launcher]:>{width}.3f} ({min(times[launcher] or [math.nan]):.3f})"
                 for launcher, width in (("warm", 8), ("notebook_launcher", 14), ("torchrun", 10))
             )
             ratios = f"{median['torchrun'] / median['warm']:>16.1f}"
@@ -153,7 +171,7 @@ def bench_launch(rounds: int) -> None:
 
 def bench_parts(rounds: int) -> None:
     """Where the time of a warm hello goes, on the clocks of the machine, from the notes that a run leaves."""
-    stamped = f"import time; a = time.time()\n{HELLO}b = time.time(); print(f'a={{a}} b={{b}}')\n"
+    stamped = f"import time; a = time.time()\n{HELLO}{END}b = time.time(); print(f'a={{a}} b={{b}}')\n"
     script = write("parts", stamped)
     parts: dict[str, list[float]] = {}
     for _ in range(5 * rounds):
@@ -166,7 +184,7 @@ def bench_parts(rounds: int) -> None:
         for name, value in (
             ("request, fork of agent, rendezvous, fork of ranks", noted - started),
             ("ranks made fresh, script read", begun - noted),
-            ("script: init_process_group, all_reduce", finished - begun),
+            ("script: init_process_group, all_reduce, destroy", finished - begun),
             ("end of ranks and agent, result read", ended - finished),
         ):
             parts.setdefault(name, []).append(value)
@@ -227,7 +245,7 @@ def bench_memory(rounds: int) -> None:
 
 
 def bench_throughput(rounds: int) -> None:
-    script = write("train", TRAIN)
+    script = write("train", TRAIN + END)
     speeds: dict[str, list[float]] = {"warm": [], "torchrun": []}
     for _ in range(2 * rounds):
         for launcher, function in (("warm", run_warm), ("torchrun", run_torchrun)):
@@ -276,12 +294,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=PARTS, action="append")
+    parser.add_argument("--notebook-launcher", nargs=3, metavar=("SCRIPT", "RANKS", "REPEATS"), help="used by itself")
     options = parser.parse_args()
+    if options.notebook_launcher:
+        script, ranks, repeats = options.notebook_launcher
+        for number in range(int(repeats) + 1):
+            taken = seconds(functools.partial(run_notebook_launcher, script, int(ranks)))
+            if number:
+                print(taken)
+        return
     print(f"torch {torch.__version__}, Python {sys.version.split()[0]}, {len(os.sched_getaffinity(0))} cores, "
           f"load {os.getloadavg()[0]:.1f}")  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        run_warm(write("hello", HELLO), 2)
+        run_warm(write("hello", HELLO + END), 2)
         time.sleep(5)  # the warm parent settles when it is idle (hugepages.collapse), as while a learner reads
         for name in options.only or PARTS:
             PARTS[name](options.rounds)

@@ -125,7 +125,7 @@ dist.all_reduce(torch.ones(1))
     shown = notebook.output(1).inner_text()
     assert "rank 1 of 2 failed: KeyError: 'label_column'" in shown
     assert re.search(r"cell line 9\b.*row\[\"label_column\"\]", shown)
-    assert "Rank 0 ended only because of it" in shown
+    assert "Rank 0 ended when rank 1 failed" in shown
     assert len(shown.strip().splitlines()) <= 25
 
 

@@ -234,6 +234,12 @@ IN_AND_OUT = {
         JOIN_IF_TOLD.replace("LOCAL_RANK", "RANK") + "try:\n    work(device)\n" + LEAVE,
         "rank 2 (local rank 0) would take GPU 2",
     ),
+    "asks for a local rank that a lone process has not": (
+        'if torch.cuda.is_available():\n    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))\n'
+        'if "RANK" in os.environ:\n    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")\n'
+        f'try:\n    work("cuda" if torch.cuda.is_available() else "cpu")\n{LEAVE}',
+        "Alone, on a machine with a GPU, the script fails: KeyError: 'LOCAL_RANK'",
+    ),
     "no work": (JOIN_IF_TOLD + LEAVE.replace("finally", "if True"), "Call work(), and leave it as it is"),
 }
 WRONG = {

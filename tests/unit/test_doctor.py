@@ -588,3 +588,12 @@ def test_a_terminal_without_the_signs_gets_a_report_all_the_same() -> None:
 )
 def test_sizes_read_as_people_say_them(count: float | None, text: str) -> None:
     assert size(count) == text
+
+
+def test_a_puzzle_keeps_the_findings_and_hides_the_answer() -> None:
+    report = doctor(machine="container-64mb-shm")
+    puzzle = report.puzzle()
+    assert [finding.found for finding in puzzle.findings] == [finding.found for finding in report.findings]
+    for text in (repr(puzzle), puzzle._repr_html_()):
+        assert "Start the container with" not in text
+        assert "Mend this first" not in text
