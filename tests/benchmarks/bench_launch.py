@@ -99,11 +99,23 @@ def run_warm(script: str, ranks: int) -> str:
     return result.ranks[0].stdout
 
 
-def run_torchrun(script: str, ranks: int) -> str:
+def run_torchrun(script: str, ranks: int) -> tuple[str, float]:
+    """The output and the seconds of a run of the torchrun command that ends well.
+
+    Its ranks abort now and then when they end ("terminate called without an active exception", −6); then once more.
+    """
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), script]
     threads = str(max(1, len(os.sched_getaffinity(0)) // ranks))  # what a warm rank gets
     environment = {**ENVIRONMENT, "OMP_NUM_THREADS": threads, "CUDA_VISIBLE_DEVICES": ""}
-    return subprocess.run(command, env=environment, capture_output=True, check=True, text=True).stdout
+    while True:
+        started = time.perf_counter()
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        taken = time.perf_counter() - started
+        if done.returncode == 0:
+            return done.stdout, taken
+        if "terminate called without an active exception" not in done.stderr:
+            raise RuntimeError(done.stderr)
+        print("  (torchrun's ranks aborted at their end; once more)", flush=True)
 
 
 def run_notebook_launcher(script: str, ranks: int) -> None:
@@ -158,7 +170,7 @@ def bench_launch(rounds: int) -> None:
             for _ in range(rounds):
                 times["warm"] += [seconds(functools.partial(run_warm, script, ranks)) for _ in range(5)]
                 times["notebook_launcher"] += notebook_launcher_seconds(script, ranks, 3)
-                times["torchrun"].append(seconds(functools.partial(run_torchrun, script, ranks)))
+                times["torchrun"].append(run_torchrun(script, ranks)[1])
             median = {launcher: statistics.median(values or [math.nan]) for launcher, values in times.items()}
             row = "".join(
                 f"{median[launcher]:>{width}.3f} ({min(times[launcher] or [math.nan]):.3f})"
@@ -248,8 +260,7 @@ def bench_throughput(rounds: int) -> None:
     script = write("train", TRAIN + END)
     speeds: dict[str, list[float]] = {"warm": [], "torchrun": []}
     for _ in range(2 * rounds):
-        for launcher, function in (("warm", run_warm), ("torchrun", run_torchrun)):
-            output = function(script, 2)
+        for launcher, output in (("warm", run_warm(script, 2)), ("torchrun", run_torchrun(script, 2)[0])):
             speeds[launcher].append(float(output.split("steps/s=")[1].split()[0]))
     ratios = [w / t for w, t in zip(speeds["warm"], speeds["torchrun"], strict=True)]
     print("\nTraining throughput inside a run, 2 ranks (steps/s, medians)")
@@ -261,7 +272,7 @@ def bench_lines(rounds: int) -> None:
     script = write("lines", LINES)
     taken = seconds(lambda: run(Command(script, nproc=4), Options(silent=True, engine="warm")))
     shown = seconds(lambda: _shown(script))
-    plain = seconds(lambda: run_torchrun(script, 4))
+    plain = run_torchrun(script, 4)[1]
     print("\n1,000,000 lines printed by 4 ranks (s)")
     print(f"  warm, followed {taken:.1f}   and displayed {shown:.1f}   torchrun into one pipe {plain:.1f}")
 

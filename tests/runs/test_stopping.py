@@ -238,12 +238,12 @@ class Kernel:
         return look_at(psutil.Process(self.process.pid), ready_ranks(self.folder, ranks))
 
     def interrupt(self, again: bool = False) -> None:
-        """Press the stop button; `again`: once more as soon as the ladder has begun."""
+        """The stop button: SIGINT to the kernel's whole process group. `again`: twice, the ladder having begun."""
         before = len(self.shown())
-        self.process.send_signal(signal.SIGINT)
+        os.killpg(self.process.pid, signal.SIGINT)
         if again:
             assert until(lambda: "stopping the ranks" in self.shown()[before:], SLOW)
-            self.process.send_signal(signal.SIGINT)
+            os.killpg(self.process.pid, signal.SIGINT)
 
     def shown(self) -> str:
         return self.log.read_text(encoding="utf-8")
@@ -359,6 +359,7 @@ def test_an_interrupted_kernel_ends_its_run_and_goes_on(kernel: Kernel, state: s
     answer = kernel.answer()
     assert (answer["error"], run.left()) == ("RunInterrupted", [])
     assert "no process is left" in kernel.shown().splitlines()[-1]
+    assert run.parent and alive([run.parent]), "the next run would be slow"
     assert kernel.works()
 
 
@@ -409,8 +410,8 @@ def test_a_killed_kernel_leaves_no_process_of_a_cold_run(start_kernel: Callable[
 
 def test_a_second_interrupt_skips_the_ladder(kernel: Kernel) -> None:
     run = kernel.begin("stubborn")
-    for rank in run.ranks:
-        rank.suspend()  # neither SIGINT nor SIGTERM reaches a stopped process
+    for process in run.processes:
+        process.suspend()  # neither SIGINT nor SIGTERM reaches a stopped process, nor can it see its lifeline cut
     began = time.monotonic()
     kernel.interrupt(again=True)
     assert (kernel.answer()["error"], run.left()) == ("RunInterrupted", [])
