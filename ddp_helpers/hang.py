@@ -78,9 +78,12 @@ class Watch:
         if now - self._looked < 1 or now - self._printed < QUIET_SECONDS / 3:
             return None
         self._looked = now
+        if not _latest_attempts(self._log_dir):
+            self._printed = now  # no rank has started yet: the quiet begins with the first
+            return None
         cpu = cpu_seconds(self._log_dir)
-        if self._cpu is None or cpu - self._cpu[1] > BUSY_SHARE * (now - self._cpu[0]) + 0.05:
-            self._cpu = (now, cpu)  # computing: wait for another quiet spell
+        if self._cpu is None or abs(cpu - self._cpu[1]) > BUSY_SHARE * (now - self._cpu[0]) + 0.05:
+            self._cpu = (now, cpu)  # computing, or a rank has ended (then the sum falls): wait for another quiet spell
             return None
         if self._noticed or now - self._printed < QUIET_SECONDS or now - self._cpu[0] < QUIET_SECONDS / 2:
             return None
