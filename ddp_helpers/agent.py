@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import json
 import os
+import select
 import sys
 import threading
 import traceback
@@ -18,6 +19,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
+LOOK_SECONDS = 0.1  # torchrun's own default of --monitor-interval
 
 
 def main(argv: list[str]) -> int:
@@ -35,6 +37,7 @@ def main(argv: list[str]) -> int:
     from ddp_helpers.rendezvous import LoopbackRendezvous
 
     rendezvous_handler_registry.register("loopback", LoopbackRendezvous)  # also where the package is not installed
+    _look_when_a_rank_ends()
     try:
         torchrun(argv[1:])
     except ChildFailedError as error:
@@ -50,6 +53,38 @@ def main(argv: list[str]) -> int:
         if _has_children():
             end_children()
     return 0
+
+
+def _look_when_a_rank_ends() -> None:
+    """Let torchrun look at its ranks when one ends, and else ten times a second, in place of a hundred times.
+
+    With as many ranks as cores, each look takes time from a rank, and the others wait for that one in their next
+    collective: 1.2 % of a core for the looks, 3 % of the training throughput (2 ranks on 2 cores).
+    """
+    if not hasattr(os, "pidfd_open"):  # not Linux: --monitor-interval alone
+        return
+    from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+
+    look = LocalElasticAgent._monitor_workers
+
+    def wait_and_look(self: LocalElasticAgent, worker_group: object) -> object:
+        if self._pcontext is not None:
+            _wait_for_an_end(list(self._pcontext.pids().values()), LOOK_SECONDS)
+        return look(self, worker_group)
+
+    LocalElasticAgent._monitor_workers = wait_and_look
+
+
+def _wait_for_an_end(pids: list[int], seconds: float) -> None:
+    watched = []
+    try:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):  # ended, and seen before
+                watched.append(os.pidfd_open(pid))
+        select.select(watched, [], [], seconds)
+    finally:
+        for fd in watched:
+            os.close(fd)
 
 
 def _leave(folder: Path, content: dict[str, object]) -> None:

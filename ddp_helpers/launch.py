@@ -21,7 +21,7 @@ from .result import Failure, LaunchError, RankFailed, Run, RunInterrupted, RunTi
 from .script import check_syntax
 from .view import Silent, View, in_notebook
 
-POLL_SECONDS = 0.03
+POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)

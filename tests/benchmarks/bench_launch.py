@@ -53,7 +53,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 model(torch.ones(2, 4)).sum().backward()
 optimizer.step()
 """
-# Sixty steps after ten to warm up; the rank prints its own throughput, so that starting and ending do not count.
+# Two hundred steps after ten to warm up; the rank prints its own throughput, so that starting and ending do not count.
 TRAIN = """
 import time, torch
 import torch.distributed as dist
@@ -64,14 +64,14 @@ torch.manual_seed(0)
 model = DistributedDataParallel(torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(4)]))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 x = torch.randn(256, 512)
-for step in range(70):
+for step in range(210):
     if step == 10:
         dist.barrier()
         started = time.perf_counter()
     optimizer.zero_grad()
     model(x).square().mean().backward()
     optimizer.step()
-print(f"steps/s={60 / (time.perf_counter() - started):.2f}")
+print(f"steps/s={200 / (time.perf_counter() - started):.2f}")
 """
 WAIT = f"""{HELLO}
 import time
