@@ -18,16 +18,28 @@ from .result import LaunchError, Rank, RankFailed, Run, RunTimeout
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from . import pictures
+    from . import explore, pictures
 
-__all__ = ["LaunchError", "Rank", "RankFailed", "Run", "RunTimeout", "check", "doctor", "launch", "pictures", "predict"]
+__all__ = [
+    "LaunchError",
+    "Rank",
+    "RankFailed",
+    "Run",
+    "RunTimeout",
+    "check",
+    "doctor",
+    "explore",
+    "launch",
+    "pictures",
+    "predict",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "pictures":  # matplotlib takes a second to import
+    if name in ("explore", "pictures"):  # matplotlib takes a second to import
         import importlib
 
-        return importlib.import_module(".pictures", __name__)
+        return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

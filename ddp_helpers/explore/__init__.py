@@ -1,0 +1,10 @@
+"""Explorers: a picture with knobs to turn. One file an explorer; each function returns an Explorer, which shows itself.
+
+ipywidgets and matplotlib are imported when the first explorer is made.
+"""
+
+from __future__ import annotations
+
+from .explorer import Explorer
+
+__all__ = ["Explorer"]
