@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .command import Command
@@ -105,6 +106,8 @@ def _torchrun_parser() -> argparse.ArgumentParser:
     def fail(message: str) -> NoReturn:
         if message.startswith("the following arguments are required"):
             message = "the line names no script"
+        elif message.startswith("unrecognized arguments"):
+            message += "".join(_did_you_mean(word, parser) for word in message.split() if word.startswith("-"))
         raise LaunchError(
             f"%%torchrun: {message}\nThe line reads: %%torchrun [options] SCRIPT [the script's arguments]"
         )
@@ -116,6 +119,12 @@ def _torchrun_parser() -> argparse.ArgumentParser:
     parser.error, parser.exit = fail, leave  # type: ignore[method-assign]
     parser.prog = "%%torchrun"
     return parser
+
+
+def _did_you_mean(word: str, parser: argparse.ArgumentParser) -> str:
+    option = word.partition("=")[0]
+    similar = difflib.get_close_matches(option, parser._option_string_actions, n=1)
+    return f". Did you mean {similar[0]}?" if similar else ""
 
 
 def _command(options: argparse.Namespace) -> Command:

@@ -185,6 +185,7 @@ WRONG = {
     "%%torchrun --nproc-per-node 0 scripts/a.py\n1": "at least 1",
     "%%torchrun --nproc-per-node gpu scripts/a.py\n1": "This machine has no GPU",
     "%%torchrun --nproc-per-node 2 --colour scripts/a.py\n1": "unrecognized arguments: --colour",
+    "%%torchrun --retrun x scripts/a.py\n1": "Did you mean --return?",
     "%%torchrun\n1": "the line names no script",
     "%%torchrun --nnodes 1:4 scripts/a.py\n1": "this is one number",
     "%%torchrun ../a.py\n1": "below the notebook's folder",
