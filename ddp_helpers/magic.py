@@ -46,6 +46,11 @@ def run_line(shell: InteractiveShell, line: str, cell: str | None = None) -> Non
     if options is None:
         return
     command = _command(options)
+    if cell is None and _has_a_script_below(shell):
+        raise LaunchError(
+            "One % runs a script that exists, and the code below it would run in this notebook.\n"
+            f"To make that code the script, write two: %%torchrun {line}"
+        )
     if cell is not None:
         if command.module:
             raise LaunchError("-m runs an installed module, and a cell is a script: use %torchrun -m …, with one %.")
@@ -65,6 +70,12 @@ def run_line(shell: InteractiveShell, line: str, cell: str | None = None) -> Non
             raise LaunchError("This cell expects the run to fail (--expect-failure), and every rank succeeded.")
     if options.into:
         shell.user_ns[options.into] = result
+
+
+def _has_a_script_below(shell: InteractiveShell) -> bool:
+    """Whether the running cell is ``%torchrun …`` with code of a rank below it: a % was forgotten."""
+    first, _, rest = shell.history_manager.input_hist_raw[-1].partition("\n")
+    return first.startswith("%torchrun") and "init_process_group(" in rest
 
 
 def parse(line: str) -> argparse.Namespace | None:

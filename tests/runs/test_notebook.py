@@ -199,6 +199,7 @@ WRONG = {
     "%%torchrun scripts/a.py\nawait f()": "asyncio.run",
     "%%torchrun --nproc-per-node 2 scripts/a.py\nfor x in 1": "cell line 2",
     "%torchrun scripts/none.py": "No such file",
+    "%torchrun scripts/a.py\nimport torch.distributed as dist\ndist.init_process_group('gloo')": "write two",
     "%%torchrun --expect-failure scripts/a.py\n1": "every rank succeeded",
     "%%torchrun --return x scripts/a.py\ny = 1": "no global named 'x'",
     "%%torchrun scripts/a.py\nname = input()": "A rank has no keyboard",
