@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from .devices import Devices
 
@@ -59,9 +60,27 @@ def rank_environment(
 
 
 def usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """The cores that this process may use, by its affinity and by its container's quota; at least 1."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = cpu_limit()
+    return cores if limit is None else min(cores, max(1, int(limit)))
+
+
+def cpu_limit(root: Path = Path("/sys/fs/cgroup")) -> float | None:
+    """How many cores' worth of time the container may use (cgroup v2's cpu.max, v1's cpu.cfs_quota_us), or None."""
+    quota, _, period = _text(root / "cpu.max").partition(" ")
+    if not quota:
+        quota, period = _text(root / "cpu/cpu.cfs_quota_us"), _text(root / "cpu/cpu.cfs_period_us")
+    if quota.isdigit() and period.isdigit() and int(period):  # without a limit: "max", or -1
+        return int(quota) / int(period)
+    return None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
 
 
 def import_time_settings(env: Mapping[str, str]) -> dict[str, str]:

@@ -8,6 +8,7 @@ import shutil
 import socket
 from pathlib import Path
 
+from ..environment import cpu_limit
 from .machine import Cpu, Machine
 from .nvml import GpuFacts, read_gpus
 
@@ -32,7 +33,7 @@ def this_machine() -> Machine:
         cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
         container=_container(),
         cpus=_cpus(),
-        cpu_limit=_cpu_limit(),
+        cpu_limit=cpu_limit(),
         omp_num_threads=os.environ.get("OMP_NUM_THREADS"),
         memory_total=memory_total,
         memory_available=memory_available,
@@ -122,16 +123,6 @@ def parse_cpu_list(text: str) -> list[int]:
         if first:
             numbers.extend(range(int(first), int(last or first) + 1))
     return numbers
-
-
-def _cpu_limit() -> float | None:
-    """The container's processor quota: cgroup v2's cpu.max, or cgroup v1's cpu.cfs_quota_us."""
-    quota, _, period = (_text(Path("/sys/fs/cgroup/cpu.max")) or "max 0").partition(" ")
-    if quota != "max" and period.isdigit() and int(period):
-        return int(quota) / int(period)
-    old_quota = _number(Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"))
-    old_period = _number(Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us"))
-    return old_quota / old_period if old_quota and old_quota > 0 and old_period else None
 
 
 def _container() -> str | None:

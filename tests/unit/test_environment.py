@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ddp_helpers import devices
 from ddp_helpers.devices import Devices, choose, count_gpus
-from ddp_helpers.environment import import_time_settings, rank_environment
+from ddp_helpers.environment import cpu_limit, import_time_settings, rank_environment
 
 CPU, GPU = Devices("cpu", "gloo", "this machine has no GPU"), Devices("cuda", "nccl", "")
 
@@ -93,3 +95,30 @@ def test_settings_that_a_fork_can_still_obey_are_no_import_time_settings() -> No
         "TORCH_LOGS": "a",
         "MKL_NUM_THREADS": "1",
     }
+
+
+@pytest.mark.parametrize(
+    ("files", "limit"),
+    [
+        ({}, None),
+        ({"cpu.max": "max 100000"}, None),
+        ({"cpu.max": "250000 100000"}, 2.5),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
+        ({"cpu/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_period_us": "100000"}, 0.5),
+    ],
+)
+def test_a_containers_quota_is_read_from_both_kinds_of_cgroup(
+    files: dict[str, str], limit: float | None, tmp_path: Path
+) -> None:
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content + "\n")
+    assert cpu_limit(tmp_path) == limit
+
+
+def test_ranks_in_a_container_share_its_quota_and_not_the_whole_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ddp_helpers.environment.cpu_limit", lambda: 1.5)
+    assert rank_environment(CPU, 1, {}, {})["OMP_NUM_THREADS"] == "1"
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(64)))
+    monkeypatch.setattr("ddp_helpers.environment.cpu_limit", lambda: 8.0)
+    assert rank_environment(CPU, 2, {}, {})["OMP_NUM_THREADS"] == "4"
