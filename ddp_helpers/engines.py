@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import subprocess
 import sys
@@ -16,10 +17,12 @@ import psutil
 
 from . import warm
 from .command import Command
-from .environment import import_time_settings
+from .environment import READ_BY_IMPORTS, import_time_settings
 from .interrupts import Interrupts
 from .result import LaunchError, read_json
 
+# `environ["NAME"] =`, `.setdefault("NAME", …)` and putenv; what only reads it does not match.
+ENVIRON_IS_SET = re.compile(r"""(?:environ\[|environ\.setdefault\(|putenv\()\s*["'](\w+)["'](?:\]\s*=[^=]|\s*,)""")
 AGENT = str(Path(__file__).with_name("agent.py"))
 Agent = Union[warm.WarmAgent, "subprocess.Popen[bytes]"]
 
@@ -65,9 +68,24 @@ def _obstacle_to_warm(command: Command, env: Mapping[str, str]) -> str:
         return "--numa-binding changes how each rank's interpreter is started"
     if "PYTHON_EXEC" in env:
         return "PYTHON_EXEC names another interpreter"
+    early = _set_before_import(command)
+    if early:
+        return f"the script sets {early}, which torch and others read only while they are imported"
     now, then = import_time_settings(env), warm.settings_of_the_parent()
     changed = sorted(k for k in now.keys() | then.keys() if now.get(k) != then.get(k)) if then is not None else []
     return f"{', '.join(changed)} changed, which torch and others read only while they are imported" if changed else ""
+
+
+def _set_before_import(command: Command) -> str:
+    """The import-time setting that the script itself makes, as in ``os.environ["OMP_NUM_THREADS"] = "1"``, or ""."""
+    if command.module:
+        return ""
+    with contextlib.suppress(OSError):  # a missing script is reported elsewhere
+        text = Path(command.script).read_text(encoding="utf-8", errors="replace")
+        for name in ENVIRON_IS_SET.findall(text):
+            if name.startswith(READ_BY_IMPORTS):
+                return str(name)
+    return ""
 
 
 def start(

@@ -16,7 +16,15 @@ DROPPED_PREFIXES = ("JPY_", "MASTER_", "TORCHELASTIC_", "PET_", "ROLE_")
 # Read once, while a package is imported: a warm parent that was started with other values cannot serve the run.
 # (fresh.py sets what can be set afterwards.)
 READ_AT_IMPORT = ("TORCH", "PYTORCH", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "NPY_", "PYTHON", "LD_", "CUDA_M")
-SET_AFTERWARDS = ("TORCH_DISTRIBUTED_DEBUG", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONPATH")
+READ_BY_IMPORTS = (*READ_AT_IMPORT, "OMP_")  # the same, for a script that sets it before its own imports
+# (TORCHINDUCTOR_CACHE_DIR is set by torch itself, in a kernel that makes an optimizer, and read when it is needed.)
+SET_AFTERWARDS = (
+    "TORCH_DISTRIBUTED_DEBUG",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "PYTHONPATH",
+)
 
 
 def rank_environment(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from ddp_helpers import RankFailed, Run, launch
+from ddp_helpers import LaunchError, RankFailed, Run, engines, launch
+from ddp_helpers.command import Command
+from ddp_helpers.environment import import_time_settings
 
 ENGINES = ["warm", "cold"]
 PROBE = """
@@ -247,3 +250,36 @@ def test_globals_come_back_also_from_a_script_that_exits_or_forks(
             sys.exit(0)
     """)
     assert launch(path, engine=engine, returns=["who"]).ranks[0].returned == {"who": "rank"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'os.environ["OMP_NUM_THREADS"] = "3"',
+        "os.environ.setdefault('TORCH_DISTRIBUTED_DEBUG', 'INFO')",
+        'environ["MKL_NUM_THREADS"]="1"',
+    ],
+)
+def test_a_script_that_sets_what_imports_read_is_started_cold(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert engines.choose("auto", Command(script(line)), {}) == "cold"
+    with pytest.raises(LaunchError, match="the script sets"):
+        engines.choose("warm", Command(script(line)), {})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'os.environ["OMP_NUM_THREADS"] == "3"',
+        'print(os.environ["OMP_NUM_THREADS"])',
+        'os.environ["CUDA_VISIBLE_DEVICES"] = ""',
+        'os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)',
+    ],
+)
+def test_a_script_that_reads_or_sets_other_things_is_started_warm(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert engines.choose("auto", Command(script(line)), import_time_settings(dict(os.environ))) == "warm"
