@@ -17,7 +17,7 @@ import psutil
 
 from . import warm
 from .command import Command
-from .environment import READ_BY_IMPORTS, import_time_settings
+from .environment import import_time_settings, is_read_by_imports
 from .interrupts import Interrupts
 from .result import LaunchError, read_json
 
@@ -77,14 +77,12 @@ def _obstacle_to_warm(command: Command, env: Mapping[str, str]) -> str:
 
 
 def _set_before_import(command: Command) -> str:
-    """The import-time setting that the script itself makes, as in ``os.environ["OMP_NUM_THREADS"] = "1"``, or ""."""
+    """The variable that the script sets and that imports read, or ""."""
     if command.module:
         return ""
     with contextlib.suppress(OSError):  # a missing script is reported elsewhere
         text = Path(command.script).read_text(encoding="utf-8", errors="replace")
-        for name in ENVIRON_IS_SET.findall(text):
-            if name.startswith(READ_BY_IMPORTS):
-                return str(name)
+        return next(filter(is_read_by_imports, ENVIRON_IS_SET.findall(text)), "")
     return ""
 
 

@@ -14,17 +14,12 @@ RUN_MARK = "DDP_HELPERS_RUN"  # in the environment of all that a run starts: fin
 DROPPED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK")
 DROPPED_PREFIXES = ("JPY_", "MASTER_", "TORCHELASTIC_", "PET_", "ROLE_")
 # Read once, while a package is imported: a warm parent that was started with other values cannot serve the run.
-# (fresh.py sets what can be set afterwards.)
 READ_AT_IMPORT = ("TORCH", "PYTORCH", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "NPY_", "PYTHON", "LD_", "CUDA_M")
-READ_BY_IMPORTS = (*READ_AT_IMPORT, "OMP_")  # the same, for a script that sets it before its own imports
-# (TORCHINDUCTOR_CACHE_DIR is set by torch itself, in a kernel that makes an optimizer, and read when it is needed.)
-SET_AFTERWARDS = (
-    "TORCH_DISTRIBUTED_DEBUG",
-    "TORCHINDUCTOR_CACHE_DIR",
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "PYTHONPATH",
-)
+# … but for what torch reads when it is needed, such as the cache folder, which it sets itself in a kernel that makes an
+# optimizer,
+READ_WHEN_NEEDED = ("TORCH_DIST_", "TORCH_NCCL_", "TORCH_FR_", "TORCH_ELASTIC_", "TORCHINDUCTOR_CACHE_DIR")
+# and for what fresh.py can set in the fork.
+SET_AFTERWARDS = ("TORCH_DISTRIBUTED_DEBUG", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONPATH")
 
 
 def rank_environment(
@@ -93,5 +88,10 @@ def _text(path: Path) -> str:
 
 def import_time_settings(env: Mapping[str, str]) -> dict[str, str]:
     """The part of an environment that a process reads only once, while it imports its packages."""
-    later = (*SET_AFTERWARDS, *DROPPED_PREFIXES)
+    later = (*SET_AFTERWARDS, *READ_WHEN_NEEDED, *DROPPED_PREFIXES)
     return {k: v for k, v in env.items() if k.startswith(READ_AT_IMPORT) and not k.startswith(later)}
+
+
+def is_read_by_imports(name: str) -> bool:
+    """Whether a script must set this variable before its imports, as in ``os.environ["OMP_NUM_THREADS"] = "1"``."""
+    return name.startswith((*READ_AT_IMPORT, "OMP_")) and not name.startswith((*READ_WHEN_NEEDED, *DROPPED_PREFIXES))

@@ -276,6 +276,7 @@ def test_a_script_that_sets_what_imports_read_is_started_cold(
         'print(os.environ["OMP_NUM_THREADS"])',
         'os.environ["CUDA_VISIBLE_DEVICES"] = ""',
         'os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)',
+        'os.environ.setdefault("TORCH_DIST_INIT_BARRIER", "1")',
     ],
 )
 def test_a_script_that_reads_or_sets_other_things_is_started_warm(

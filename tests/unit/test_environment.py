@@ -90,7 +90,13 @@ def test_gpus_are_hidden_only_from_runs_on_cpu() -> None:
 
 
 def test_settings_that_a_fork_can_still_obey_are_no_import_time_settings() -> None:
-    later = {"OMP_NUM_THREADS": "2", "TORCH_DISTRIBUTED_DEBUG": "INFO", "PYTHONPATH": "x", "TORCHELASTIC_X": "1"}
+    later = {
+        "OMP_NUM_THREADS": "2",
+        "TORCH_DISTRIBUTED_DEBUG": "INFO",
+        "PYTHONPATH": "x",
+        "TORCHELASTIC_X": "1",
+        "TORCHINDUCTOR_CACHE_DIR": "y",
+    }
     assert import_time_settings({**later, "TORCH_LOGS": "a", "MKL_NUM_THREADS": "1"}) == {
         "TORCH_LOGS": "a",
         "MKL_NUM_THREADS": "1",
