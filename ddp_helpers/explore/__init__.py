@@ -5,6 +5,9 @@ ipywidgets and matplotlib are imported when the first explorer is made.
 
 from __future__ import annotations
 
+from .batch import batch
+from .collectives import collectives
 from .explorer import Explorer
+from .samplers import samplers
 
-__all__ = ["Explorer"]
+__all__ = ["Explorer", "batch", "collectives", "samplers"]

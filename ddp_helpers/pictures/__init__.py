@@ -6,9 +6,38 @@ Nothing here touches pyplot; matplotlib is imported when the first picture is dr
 from __future__ import annotations
 
 from .arrival import torn_lines
+from .batch_arithmetic import batch_arithmetic
+from .collective import collective
 from .display import show_figures
+from .drift import drift
+from .gradient_histogram import gradient_histogram
+from .loss_scale import loss_scale
+from .message_cost import fit_cost, message_cost
+from .number_formats import number_formats
 from .palette import RANK_COLOURS, colour, ink
+from .parallel_step import parallel_step
 from .processes import processes
+from .sampler_map import sampler_map
+from .speed_up import speed_up
 from .topology import topology
 
-__all__ = ["RANK_COLOURS", "colour", "ink", "processes", "show_figures", "topology", "torn_lines"]
+__all__ = [
+    "RANK_COLOURS",
+    "batch_arithmetic",
+    "collective",
+    "colour",
+    "drift",
+    "fit_cost",
+    "gradient_histogram",
+    "ink",
+    "loss_scale",
+    "message_cost",
+    "number_formats",
+    "parallel_step",
+    "processes",
+    "sampler_map",
+    "show_figures",
+    "speed_up",
+    "topology",
+    "torn_lines",
+]

@@ -32,13 +32,16 @@ def png(figure: Figure) -> tuple[str, dict[str, Any]] | None:
     from IPython.core.pylabtools import retina_figure
 
     if figure.get_gid() == OURS:
-        return _flat_png(figure)
+        return flat_png(figure)
     drawn: tuple[str, dict[str, Any]] | None = retina_figure(figure, base64=True)
     return drawn
 
 
-def _flat_png(figure: Figure) -> tuple[str, dict[str, Any]]:
-    """Our pictures have few colours: with a table of 256 the file is a third as large, and so is the notebook."""
+def flat_png(figure: Figure) -> tuple[str, dict[str, Any]]:
+    """A small file, as base64, and its size on the page.
+
+    Our pictures have few colours: with a table of 256 the file is a third as large, and so is the notebook.
+    """
     from PIL import Image
 
     full, small = io.BytesIO(), io.BytesIO()

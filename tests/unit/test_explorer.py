@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 from ipywidgets import IntSlider
 from matplotlib.figure import Figure
 
+from ddp_helpers import explore
 from ddp_helpers.explore import Explorer
 
 
@@ -47,7 +49,7 @@ def test_what_cannot_be_drawn_is_said_in_place_of_the_picture(explorer: Explorer
 def test_without_widgets_there_is_a_still_picture(explorer: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[dict[str, Any]] = []
     monkeypatch.setattr("ddp_helpers.explore.explorer.in_notebook", lambda: True)
-    monkeypatch.setattr("IPython.display.display", lambda bundle, raw: shown.append(bundle))
+    monkeypatch.setattr("IPython.display.display", lambda bundle, **_: shown.append(bundle))
     explorer._ipython_display_()
     assert shown[0].keys() == {"text/plain", "image/png", "application/vnd.jupyter.widget-view+json"}
 
@@ -55,3 +57,18 @@ def test_without_widgets_there_is_a_still_picture(explorer: Explorer, monkeypatc
 def test_an_unknown_control_is_an_error(explorer: Explorer) -> None:
     with pytest.raises(KeyError):
         explorer.set(size=3)
+
+
+def test_without_ipywidgets_the_still_picture_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """g09"""
+    shown: list[dict[str, Any]] = []
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)
+    monkeypatch.setattr("ddp_helpers.explore.explorer.in_notebook", lambda: True)
+    monkeypatch.setattr("IPython.display.display", lambda bundle, **_: shown.append(bundle))
+    for make in (explore.samplers, explore.collectives, explore.batch):
+        explorer = make()
+        first = explorer.text
+        explorer._ipython_display_()
+        explorer.set(ranks=3)
+        assert explorer.text != first
+    assert [bundle.keys() for bundle in shown] == [{"text/plain", "image/png"}] * 3
