@@ -2,119 +2,130 @@
 
 from __future__ import annotations
 
-import linecache
+import contextlib
 import os
+import re
 import signal
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from .position import Position, ranks, read_position
+from .relation import in_step, relation
 from .result import read_json
 from .stop import CLOCK_SLACK
 
-QUIET_SECONDS = 15.0  # no line printed for so long: look whether anything is being computed
+NOTICE_AFTER = 15.0  # no line printed for so long: look whether anything is being computed
 BUSY_SHARE = 0.02  # of one core; below it, all ranks together count as not computing
-ANSWER_SECONDS = 1.0
-
-
-@dataclass
-class Position:
-    """Where one rank is. `stack`: its main thread, outermost first; `pending`: collectives begun and not ended."""
-
-    rank: int
-    script: str
-    stack: list[tuple[str, int, str]] = field(default_factory=list)
-    pending: list[dict[str, Any]] = field(default_factory=list)
-    answered: bool = True
-    ended: bool = False
-
-    @property
-    def line(self) -> int | None:
-        """The script's line that the main thread is in."""
-        lines = [line for file, line, _ in self.stack if file == self.script]
-        return lines[-1] if lines else None
-
-    def what(self) -> str:
-        if self.ended:
-            return "has ended"
-        if not self.answered:
-            return "no answer (busy in code that never lets Python run)"
-        if self.pending:
-            entry = self.pending[0]
-            name = str(entry["profiling_name"]).partition(":")[2] or entry["profiling_name"]
-            sizes = " ".join(str(size) for size in entry["input_sizes"] or [])
-            return f"waiting in {name} #{entry['collective_seq_id']}{' ' + sizes if sizes else ''}"
-        if any("importlib" in file for file, _, _ in self.stack):
-            return "still importing"
-        if not self.stack:
-            return "still starting"
-        file, line, function = self.stack[-1]
-        if any(f"{os.sep}multiprocessing{os.sep}" in path for path, _, _ in self.stack):
-            return "waiting for a process that it started itself"
-        if file == self.script:
-            return f"not there: it is at `{linecache.getline(file, line).strip()}`"
-        return f"not there: it is in {function} ({Path(file).name})"
+RANK_BUSY_SHARE = 0.1  # of one core; above it, one rank is said to compute
+SAMPLE_SECONDS = 0.3
+ANSWER_SECONDS = 2.0  # reading 2,000 recorded collectives takes 0.2 s of a rank's core, and ranks may share one
+STACK_SECONDS = 0.5
+SPIN_LOOKS = 3  # with ranks that spin, each look asks them all: so many in one spell of `after` seconds
 
 
 class Watch:
-    """Looks, while a run goes on, whether it still moves; has something to say when no rank prints or computes."""
+    """Looks, while a run goes on, whether it still moves; has something to say when no rank prints or computes.
 
-    def __init__(self, log_dir: Path, cell: bool) -> None:
-        self._log_dir, self._cell = log_dir, cell
+    `after`: seconds until then; 0 never. `spins`: ranks use the processor while they wait (NCCL), see `_work`.
+    """
+
+    def __init__(self, log_dir: Path, cell: bool, after: float = NOTICE_AFTER, spins: bool = False) -> None:
+        self._log_dir, self._cell, self._after, self._spins = log_dir, cell, after, spins
+        self._every = min(1.0, after / 4) if not spins else after / SPIN_LOOKS
         self._printed = self._looked = time.monotonic()
-        self._cpu: tuple[float, float] | None = None  # when, and the CPU seconds used until then
+        self._seen: tuple[float, float, object] | None = None  # when, the CPU seconds used until then, and the calls
         self._noticed = False
 
     def look(self, printed: bool) -> str | None:
         """A notice to show, "" to take it away, None to leave the display as it is."""
         now = time.monotonic()
-        if printed:
-            self._printed, self._cpu = now, None
-            noticed, self._noticed = self._noticed, False
-            return "" if noticed else None
-        if now - self._looked < 1 or now - self._printed < QUIET_SECONDS / 3:
+        if printed or self._after <= 0:
+            self._printed, self._seen = now, None
+            return self._take_away()
+        if now - self._looked < self._every or now - self._printed < self._after / 3:
             return None
         self._looked = now
         if not _latest_attempts(self._log_dir):
             self._printed = now  # no rank has started yet: the quiet begins with the first
             return None
-        cpu = cpu_seconds(self._log_dir)
-        if self._cpu is None or abs(cpu - self._cpu[1]) > BUSY_SHARE * (now - self._cpu[0]) + 0.05:
-            self._cpu = (now, cpu)  # computing, or a rank has ended (then the sum falls): wait for another quiet spell
-            return None
-        if self._noticed or now - self._printed < QUIET_SECONDS or now - self._cpu[0] < QUIET_SECONDS / 2:
+        cpu, calls = self._work()
+        if self._seen is None or self._moved(now, cpu, calls):
+            self._seen = (now, cpu, calls)  # wait for another quiet spell
+            return self._take_away()
+        if self._noticed or now - self._printed < self._after or now - self._seen[0] < self._after / 2:
             return None
         self._noticed = True
-        return f"Nothing has moved for {now - self._printed:.0f} s.\n{sentence(where(self._log_dir), self._cell)}"
+        quiet = f"{now - self._printed:.0f} s"
+        head = (
+            f"Nothing printed for {quiet}; the ranks may be stuck."
+            if self._spins
+            else f"Nothing has moved for {quiet}."
+        )
+        return f"{head}\n{message(where(self._log_dir), self._cell)}"
+
+    def _take_away(self) -> str | None:
+        noticed, self._noticed = self._noticed, False
+        return "" if noticed else None
+
+    def _moved(self, now: float, cpu: float, calls: object) -> bool:
+        assert self._seen
+        before, used, seen = self._seen
+        # The sum falls when a rank has ended.
+        return calls != seen or abs(cpu - used) > BUSY_SHARE * (now - before) + 0.05
+
+    def _work(self) -> tuple[float, object]:
+        """The CPU seconds used so far, and for ranks that spin, what they have called.
+
+        NCCL waits by spinning, so the CPU time of a rank with a collective under way says nothing: only the time of the
+        other ranks counts then, and whether all are where they were at the last look. While all ranks are in the same
+        calls, the GPUs may be computing what comes before them: that counts as movement.
+        """
+        if not self._spins:
+            return cpu_seconds(self._log_dir), None
+        positions = where(self._log_dir, sample=0)
+        waiting = {p.rank for p in positions if p.pending() or p.sent}
+        if in_step(positions):
+            return 0.0, time.monotonic()
+        calls = [(p.rank, p.line, p.pending(), p.state) for p in positions]
+        return cpu_seconds(self._log_dir, besides=waiting), calls
 
 
-def where(log_dir: Path) -> list[Position]:
-    """Ask all ranks; those that cannot run Python get a signal that makes faulthandler write their stack."""
-    asked = time.time()
+def where(log_dir: Path, sample: float = SAMPLE_SECONDS) -> list[Position]:
+    """Ask all ranks; those that cannot run Python get a signal that makes faulthandler write their stack.
+
+    `sample`: seconds for which it is first looked whether they compute.
+    """
     folders = _latest_attempts(log_dir)
+    before = [_cpu_seconds(folder) for folder in folders]
+    time.sleep(sample)
+    busy = [
+        sample and _cpu_seconds(f) - used > RANK_BUSY_SHARE * sample for f, used in zip(folders, before, strict=True)
+    ]
+    asked = time.time()
     for folder in folders:
         _ask(folder)
     deadline = time.monotonic() + ANSWER_SECONDS
-    while time.monotonic() < deadline and not all(_answer(folder, asked) for folder in folders):
+    while time.monotonic() < deadline and not all(_answer(f, asked) or _state(f) != "silent" for f in folders):
         time.sleep(0.02)
-    return sorted((_position(folder, asked) for folder in folders), key=lambda p: p.rank)
+    positions = [_position(folder, asked, bool(b)) for folder, b in zip(folders, busy, strict=True)]
+    return sorted(positions, key=lambda p: p.rank)
 
 
-def sentence(positions: list[Position], cell: bool) -> str:
-    """Who waits for whom, and where: "ranks 0, 2: waiting in all_reduce #2 [2, 2] (cell line 15)"."""
-    groups: dict[tuple[str, int | None], list[int]] = {}
+def message(positions: list[Position], cell: bool) -> str:
+    """Who waits for whom in a sentence, and below it what each rank does: "ranks 0, 2: waiting in …"."""
+
+    def place(line: int | None) -> str:
+        return "" if line is None else f" (cell line {line + 1})" if cell else f" (line {line})"
+
+    groups: dict[str, list[int]] = {}
     for position in positions:
-        groups.setdefault((position.what(), position.line), []).append(position.rank)
-    parts = []
-    for (what, line), ranks in groups.items():
-        who = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
-        at = "" if line is None else f" (cell line {line + 1})" if cell else f" (line {line})"
-        parts.append(f"{who}: {what}{at}")
-    text = "\n".join(parts)
-    if any("started itself" in what for what, _ in groups):
+        groups.setdefault(position.doing(place), []).append(position.rank)
+    lines = [f"  {ranks(numbers)}: {what}" for what, numbers in groups.items()]
+    text = "\n".join(filter(None, [relation(positions, place), *lines]))
+    if any("started itself" in what for what in groups):
         text += (
             "\nA script that starts its own processes finds torchrun's settings in their environment and waits for a "
             "store that nobody opens. Let torchrun start the processes, or begin the script with\n"
@@ -123,17 +134,21 @@ def sentence(positions: list[Position], cell: bool) -> str:
     return text
 
 
-def cpu_seconds(log_dir: Path) -> float:
-    """The CPU time that all ranks and their children have used so far."""
+def cpu_seconds(log_dir: Path, besides: set[int] | None = None) -> float:
+    """The CPU time that all ranks (`besides` some) and their children have used so far."""
+    folders = _latest_attempts(log_dir)
+    return sum(_cpu_seconds(f) for f in folders if not besides or read_json(f / "rank.json")["rank"] not in besides)
+
+
+def _cpu_seconds(folder: Path) -> float:
     total = 0.0
-    for folder in _latest_attempts(log_dir):
-        try:
-            rank = psutil.Process(read_json(folder / "rank.json")["pid"])
-            for process in (rank, *rank.children(recursive=True)):
-                times = process.cpu_times()
-                total += times.user + times.system
-        except psutil.Error:
-            continue
+    try:
+        rank = psutil.Process(read_json(folder / "rank.json")["pid"])
+        for process in (rank, *rank.children(recursive=True)):
+            times = process.cpu_times()
+            total += times.user + times.system
+    except psutil.Error:
+        pass
     return total
 
 
@@ -158,21 +173,42 @@ def _answer(folder: Path, asked: float) -> dict[str, Any]:
     return answer if answer.get("time", 0) >= asked else {}
 
 
-def _position(folder: Path, asked: float) -> Position:
+def _position(folder: Path, asked: float, busy: bool) -> Position:
     note, answer = read_json(folder / "rank.json"), _answer(folder, asked)
     if answer:
-        stack = [(file, line, name) for file, line, name in answer["stack"]]
-        return Position(note["rank"], answer["script"], stack, answer["pending"])
-    alive = _is_alive(note)
-    if alive and hasattr(signal, "SIGUSR1"):
-        os.kill(note["pid"], signal.SIGUSR1)  # faulthandler writes the rank's stack.txt
-    return Position(note["rank"], "", answered=False, ended=not alive)
+        return read_position(note["rank"], answer, busy)
+    state = _state(folder)
+    if state != "silent":
+        return Position(note["rank"], state=state)
+    stack = _stack_by_signal(folder, note["pid"])
+    return Position(note["rank"], stack[0][0] if stack else "", stack, state=state, busy=busy)
 
 
-def _is_alive(note: dict[str, Any]) -> bool:
+def _stack_by_signal(folder: Path, pid: int) -> list[tuple[str, int, str]]:
+    """The main thread's frames from the script's on, by faulthandler, which needs no Python to run."""
+    path = folder / "stack.txt"
+    if not hasattr(signal, "SIGUSR1") or not path.exists():
+        return []
+    written = path.stat().st_size
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGUSR1)
+    deadline = time.monotonic() + STACK_SECONDS
+    while time.monotonic() < deadline and path.stat().st_size == written:
+        time.sleep(0.02)
+    _, _, text = path.read_bytes()[written:].decode("utf-8", "replace").partition("Current thread")
+    frames = re.findall(r'^  File "(.*)", line (\d+) in (.*)$', text.partition("\n\n")[0], re.M)[::-1]
+    ours = [i for i, (_, _, name) in enumerate(frames) if name in ("_run_script", "run_module", "_run_code")]
+    return [(file, int(line), name) for file, line, name in frames[max(ours, default=len(frames)) + 1 :]]
+
+
+def _state(folder: Path) -> str:
+    """What a rank that does not answer is: "ended", "stopped", or else "silent"."""
+    note = read_json(folder / "rank.json")
     try:
         process = psutil.Process(note["pid"])
-        mine = process.create_time() <= note["time"] + CLOCK_SLACK
-        return mine and process.status() != psutil.STATUS_ZOMBIE
+        status = process.status()
+        if process.create_time() > note["time"] + CLOCK_SLACK or status == psutil.STATUS_ZOMBIE:
+            return "ended"
     except psutil.Error:
-        return False
+        return "ended"
+    return "stopped" if status == psutil.STATUS_STOPPED else "silent"

@@ -34,6 +34,7 @@ class Options:
     check: bool = True
     cell: bool = False
     silent: bool = False
+    notice_after: float = hang.NOTICE_AFTER
 
 
 def launch(
@@ -47,6 +48,7 @@ def launch(
     engine: str = "auto",
     check: bool = True,
     torchrun_args: Sequence[str] = (),
+    notice_after: float = hang.NOTICE_AFTER,
 ) -> Run:
     """Run a script with torchrun and wait for it.
 
@@ -66,6 +68,8 @@ def launch(
             command does, "auto" is warm where it can be.
         check: raise when the run fails; with False the failed run is returned.
         torchrun_args: more options of torchrun, such as ``["--max-restarts", "3"]``.
+        notice_after: seconds without output and without computing after which a notice says who waits for whom, while
+            the run goes on; 0 for never.
 
     Raises:
         LaunchError: nothing was run, and the message says what to do.
@@ -81,7 +85,7 @@ def launch(
         returns=tuple(returns),
     )
     environment = {str(name): str(value) for name, value in (env or {}).items()}
-    return run(command, Options(timeout, environment, engine, check))
+    return run(command, Options(timeout, environment, engine, check, notice_after=notice_after))
 
 
 def number_of_processes(nproc_per_node: int | str) -> int:
@@ -132,7 +136,7 @@ class _Job:
         self.command, self.options, self.devices, self.env = command, options, devices, env
         self.engine, self.log_dir = engine, log_dir
         self.follower = Follower(log_dir, command.nproc)
-        self.hang = hang.Watch(log_dir, options.cell)
+        self.hang = hang.Watch(log_dir, options.cell, options.notice_after, spins=devices.device == "cuda")
         title = _title(command.nproc * command.agents, command.agents, devices)
         self.view = (Silent if options.silent else View)(title, log_dir, in_notebook())
         self.lifeline = engines.Lifeline()
@@ -185,7 +189,7 @@ class _Job:
                 self.view.say("stopping the ranks … (interrupt once more to kill them at once)")
                 break
             if time.monotonic() - self.started > self.options.timeout:
-                return hang.sentence(hang.where(self.log_dir), self.options.cell) or "No rank had started."
+                return hang.message(hang.where(self.log_dir), self.options.cell) or "No rank had started."
             if until_ranks_start and len(list(self.log_dir.glob("node*/run_*"))) == len(self.agents):
                 break
             if not lines:

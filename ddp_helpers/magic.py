@@ -7,6 +7,7 @@ import difflib
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .command import Command
+from .hang import NOTICE_AFTER
 from .launch import Options, number_of_processes, run
 from .result import LaunchError, RankFailed, Run
 from .script import write_script
@@ -40,7 +41,7 @@ def run_line(shell: InteractiveShell, line: str, cell: str | None = None) -> Non
         %%torchrun --nproc-per-node 4 scripts/hello.py --lr 0.1
 
     ``%torchrun … scripts/hello.py`` runs a script that exists. ``%torchrun --help`` lists all options of torchrun, and
-    the notebook's own: --timeout, --return, --into, --expect-failure, --cold, --force.
+    the notebook's own: --timeout, --notice, --return, --into, --expect-failure, --cold, --force.
     """
     options = parse(line)
     if options is None:
@@ -57,7 +58,8 @@ def run_line(shell: InteractiveShell, line: str, cell: str | None = None) -> Non
         write_script(command.script, cell, options.force)
     result: Run | None
     shell.user_ns.pop(options.into, None)  # a run that is stopped must not leave an earlier one's result there
-    settings = Options(options.timeout, {}, "cold" if options.cold else "auto", cell=cell is not None)
+    engine = "cold" if options.cold else "auto"
+    settings = Options(options.timeout, {}, engine, cell=cell is not None, notice_after=options.notice)
     try:
         result = run(command, settings)
     except LaunchError as failure:
@@ -100,6 +102,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = _torchrun_parser()
     ours = parser.add_argument_group("notebook options")
     ours.add_argument("--timeout", type=float, default=300.0, metavar="S", help="stop the run after S seconds (300)")
+    ours.add_argument(
+        "--notice", type=float, default=NOTICE_AFTER, metavar="S",
+        help=f"say who waits for whom when nothing has moved for S seconds ({NOTICE_AFTER:g}); 0: never",
+    )  # fmt: skip
     ours.add_argument(
         "--return", dest="returns", action="append", default=[], metavar="NAME",
         help="bring this global of each rank's script back: run.ranks[i].returned[NAME]",

@@ -32,6 +32,7 @@ from typing import Any, NoReturn
 PR_SET_PDEATHSIG = 1
 HERE = os.path.abspath(__file__)
 _script_path = ""  # kept, since a script may change sys.argv and its working directory
+_ending = False  # the script is through: what is left are its threads and what it registered with atexit
 
 
 def main(argv: list[str]) -> int:
@@ -187,7 +188,8 @@ def _watch(lifeline: int, question: int, folder: Path) -> None:
         if lifeline in ready and not os.read(lifeline, 1):
             _end_group()
         if question in ready and os.read(question, 64):
-            _write(folder / "here.json", _where())
+            with contextlib.suppress(OSError):  # whatever becomes of here.py, the lifeline must hold
+                _write(folder / "here.json", _where())
 
 
 def _end_group() -> NoReturn:
@@ -197,19 +199,12 @@ def _end_group() -> NoReturn:
 
 
 def _where() -> dict[str, Any]:
-    """Where the main thread is, and which collectives were begun and have not ended (torch's flight recorder)."""
-    frames = traceback.extract_stack(sys._current_frames()[threading.main_thread().ident or 0])
-    # Below the script's own frames stand ours and, in a fork, torchrun's.
-    begin = next((i for i, frame in enumerate(frames) if frame.filename == _script_path), len(frames))
-    stack = [[frame.filename, frame.lineno, frame.name] for frame in frames[begin:]]
-    pending = []
-    if "torch.distributed" in sys.modules:
-        recorder = getattr(sys.modules["torch._C._distributed_c10d"], "_dump_fr_trace", lambda: pickle.dumps({}))
-        for entry in pickle.loads(recorder()).get("entries", []):
-            if not entry["retired"]:
-                keys = ("profiling_name", "collective_seq_id", "input_sizes", "process_group")
-                pending.append({key: entry.get(key) for key in keys})
-    return {"script": _script_path, "stack": stack, "pending": pending, "time": time.time()}
+    """What here.py finds, and how far this rank is. That file is loaded when it is needed, and nobody else sees it."""
+    spec = importlib.util.spec_from_file_location("here", os.path.join(os.path.dirname(HERE), "here.py"))
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return {"script": _script_path, "ending": _ending, **module.here(_script_path), "time": time.time()}
 
 
 # ---- the end --------------------------------------------------------------------------------------------------------
@@ -223,6 +218,8 @@ def flush() -> None:
 
 def end(code: int) -> NoReturn:
     """End as the interpreter ends, less the freeing of memory and C++ objects, which is where torch can abort."""
+    global _ending
+    _ending = True
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     flush()

@@ -166,9 +166,8 @@ print("trained")
 
 
 def test_a_hang_is_explained_while_it_lasts(open_notebook: OpenNotebook) -> None:
-    patience = "import ddp_helpers.hang as hang\nhang.QUIET_SECONDS = 2  # in place of 15"
     hanging = """
-%%torchrun --nproc-per-node 2 scripts/hanging.py
+%%torchrun --nproc-per-node 2 --notice 2 scripts/hanging.py
 import time
 import torch
 import torch.distributed as dist
@@ -179,17 +178,17 @@ if dist.get_rank() == 1:
     time.sleep(600)
 dist.all_reduce(torch.ones(2, 2))
 """
-    notebook = open_notebook("hanging", LOAD, patience, hanging)
+    notebook = open_notebook("hanging", LOAD, hanging)
     notebook.run_all()
-    notebook.wait_for_output(2, "Nothing has moved for", seconds=60)
-    shown = notebook.output(2).inner_text()
-    notebook.picture("hanging", cell=2)
+    notebook.wait_for_output(1, "Nothing has moved for", seconds=60)
+    shown = notebook.output(1).inner_text()
+    notebook.picture("hanging", cell=1)
     assert re.search(r"rank 0\b.*all_reduce #1 \[2, 2\] \(cell line 10\)", shown)
     assert re.search(r"rank 1\b.*`time\.sleep\(600\)` \(cell line 9\)", shown)
-    assert [cell.state for cell in notebook.cells()] == ["idle", "idle", "running"]  # it was told, and not killed
+    assert [cell.state for cell in notebook.cells()] == ["idle", "running"]  # it was told, and not killed
     notebook.press_stop()
     notebook.wait_until_all_cells_ran(seconds=20)
-    assert "Nothing has moved" not in notebook.output(2).inner_text()
+    assert "Nothing has moved" not in notebook.output(1).inner_text()
     assert marked_processes(notebook.server.notebooks) == []
 
 
