@@ -22,6 +22,7 @@ from .script import check_syntax
 from .view import Silent, View, in_notebook
 
 POLL_SECONDS = 0.1
+START_SECONDS = 60.0  # a busy machine has taken 20 s to start its first rank
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def launch(
         script_args: the script's own arguments.
         nproc_per_node: processes per node; "auto" or "gpu" for one a GPU, "cpu" for one a core.
         nnodes: with 2, two torchrun agents on this machine play two nodes.
-        timeout: seconds after which the run is stopped, and told where it was.
+        timeout: seconds after the start of the first rank after which the run is stopped, and told where it was.
         returns: names of the script's globals to bring back, in `run.ranks[i].returned`.
         env: environment variables for the ranks, beside the kernel's.
         engine: "warm" forks a process that has torch imported (Linux), "cold" starts interpreters as the torchrun
@@ -142,6 +143,7 @@ class _Job:
         self.lifeline = engines.Lifeline()
         self.agents: list[engines.Agent] = []
         self.started = time.monotonic()
+        self.first_rank_started: float | None = None
 
     def run(self) -> Run:
         with Interrupts() as self.interrupts:
@@ -188,13 +190,19 @@ class _Job:
             if self.interrupts.count:
                 self.view.say("stopping the ranks … (interrupt once more to kill them at once)")
                 break
-            if time.monotonic() - self.started > self.options.timeout:
+            if time.monotonic() > self._deadline():
                 return hang.message(hang.where(self.log_dir), self.options.cell) or "No rank had started."
             if until_ranks_start and len(list(self.log_dir.glob("node*/run_*"))) == len(self.agents):
                 break
             if not lines:
                 engines.wait(self.agents, POLL_SECONDS)
         return ""
+
+    def _deadline(self) -> float:
+        """The time counts from the first rank's start: how long that takes says nothing of the script."""
+        if self.first_rank_started is None and self.follower.has_ranks:
+            self.first_rank_started = time.monotonic()
+        return (self.first_rank_started or self.started + START_SECONDS) + self.options.timeout
 
     def _finish(self, where: str, left: list[int]) -> Run:
         codes = [agent.poll() for agent in self.agents]

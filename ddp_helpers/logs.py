@@ -51,6 +51,11 @@ class Follower:
         self._streams: dict[Path, _Stream] = {}
         self.metrics: list[dict[str, float]] = []
 
+    @property
+    def has_ranks(self) -> bool:
+        """Whether a rank has been started, as far as the last poll saw."""
+        return bool(self._streams)
+
     def poll(self) -> list[Line]:
         """New whole lines since the last call, at most one chunk a file."""
         self._find_new_files()

@@ -101,7 +101,7 @@ class _HelpShown(Exception):
 def _parser() -> argparse.ArgumentParser:
     parser = _torchrun_parser()
     ours = parser.add_argument_group("notebook options")
-    ours.add_argument("--timeout", type=float, default=300.0, metavar="S", help="stop the run after S seconds (300)")
+    ours.add_argument("--timeout", type=float, default=300.0, metavar="S", help="stop the ranks after S seconds (300)")
     ours.add_argument(
         "--notice", type=float, default=NOTICE_AFTER, metavar="S",
         help=f"say who waits for whom when nothing has moved for S seconds ({NOTICE_AFTER:g}); 0: never",

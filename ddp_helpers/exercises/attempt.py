@@ -21,6 +21,10 @@ from .verdict import Verdict
 SECONDS = 20  # a right answer takes a fraction of one
 
 
+class NotTried(Exception):
+    """The machine could not run the script; that says nothing of the answer."""
+
+
 class Wrong(Exception):
     """What is wrong with the script. `failure` is the text of the exception that ended a rank, if one did."""
 
@@ -62,6 +66,8 @@ class Attempt:
         try:
             run = launch.run(command, options)
         except RunTimeout as stopped:
+            if not stopped.run.ranks:
+                raise NotTried("This machine was too busy to start the ranks. Run this cell again.") from None
             where = str(stopped).partition("\n")[2]
             raise Wrong(f"{crowd(stopped.run)} the script did not end within {SECONDS} s: {where}") from None
         except RankFailed as failed:
@@ -93,7 +99,10 @@ class ScriptExercise:
         if changed_since_it_ran(path):
             text = f"Your cell was changed after it had written {self.script}. Run the cell again, then this one."
             return Verdict(exercise, "unattempted", text)
-        hint = self._mistake()
+        try:
+            hint = self._mistake()
+        except NotTried as busy:
+            return Verdict(exercise, "unattempted", str(busy))
         stub = _stub_line(path)
         if hint is None:
             kind, text = "passed", f"Right. {self.script} was run {self.tried}."

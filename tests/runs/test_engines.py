@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ddp_helpers import LaunchError, RankFailed, Run, engines, launch
+from ddp_helpers import LaunchError, RankFailed, Run, RunTimeout, engines, launch
 from ddp_helpers.command import Command
 from ddp_helpers.environment import import_time_settings
 
@@ -284,3 +284,11 @@ def test_a_script_that_reads_or_sets_other_things_is_started_warm(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert engines.choose("auto", Command(script(line)), import_time_settings(dict(os.environ))) == "warm"
+
+
+def test_the_timeout_counts_from_the_first_ranks_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cold start alone takes longer than this."""
+    monkeypatch.chdir(tmp_path)
+    assert launch(script("print('here')"), engine="cold", timeout=1.5).ranks[0].stdout == "here\n"
+    with pytest.raises(RunTimeout):
+        launch(script("import time\ntime.sleep(60)"), engine="cold", timeout=1.5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
@@ -13,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 from build_notebooks import Lesson, learner_notebook, read_source
 
-from ddp_helpers import check
+from ddp_helpers import RunTimeout, check
 from ddp_helpers.exercises import ExerciseNotPassed, Verdict
 
 LESSON = Lesson("01_who_am_i")
@@ -269,7 +270,7 @@ def test_ranks_that_wait_for_ever_are_said_to(monkeypatch: pytest.MonkeyPatch) -
     waits = JOIN_IF_TOLD + "try:\n    work(device)\n" + waits + LEAVE
     verdict = checked("01.3", with_solution("01.3", waits))
     assert verdict.kind == "wrong"
-    assert "With 2 processes, the script did not end within 3 s: ranks 0, 1" in verdict.text
+    assert "With 2 processes, the script did not end within 3 s: Rank 0 waits in recv" in verdict.text
     assert "recv" in verdict.text and "cell line" in verdict.text
 
 
@@ -364,3 +365,12 @@ def test_dots_in_an_answer_are_no_attempt() -> None:
     for answer in (..., "...", None, [..., 1], {"server": ...}):
         assert check("00.1", answer).kind == "unattempted"
     assert check("00.1").kind == "unattempted"
+
+
+def test_a_machine_that_starts_no_rank_is_not_the_answers_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start_nothing(command: object, options: object) -> None:
+        raise RunTimeout("stopped after 20 s.\nNo rank had started.", SimpleNamespace(ranks=[]))
+
+    monkeypatch.setattr(sys.modules["ddp_helpers.launch"], "run", start_nothing)
+    verdict = checked("01.2", with_solution("01.2", "mine = files[rank::world_size]\n"))
+    assert verdict.kind == "unattempted" and "too busy" in verdict.text
