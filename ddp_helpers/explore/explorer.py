@@ -45,7 +45,9 @@ class Explorer:
         self.widget: Any = None
         library = widgets()
         if not isinstance(library, _StandIns):
-            self._image, self._text = library.Image(format="png"), library.HTML()
+            # A box stretches what is in it to its own width, and a picture would be blurred.
+            natural = library.Layout(align_self="flex-start")
+            self._image, self._text = library.Image(format="png", layout=natural), library.HTML()
             self.widget = library.VBox([self._panel(library), self._image, self._text])
             for control in self.controls.values():
                 control.observe(lambda change: self._update(), names="value")
