@@ -10,6 +10,7 @@ from pathlib import Path
 from .devices import Devices
 
 RUN_MARK = "DDP_HELPERS_RUN"  # in the environment of all that a run starts: finds what left its rank's session
+SUBJECT = "DDP_HELPERS_SUBJECT"  # read by worker.py
 # Left by a launcher, by Jupyter or by torchrun's own environment options: none of it is this run's.
 DROPPED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK")
 DROPPED_PREFIXES = ("JPY_", "MASTER_", "TORCHELASTIC_", "PET_", "ROLE_")

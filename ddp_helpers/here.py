@@ -17,8 +17,10 @@ TORCH_CALLS = os.path.join("torch", "distributed", "distributed_c10d.py")
 NUMBERS = ("src", "dst", "group_src", "group_dst", "rank", "world_size")
 
 
-def here(script: str) -> dict[str, Any]:
-    """The main thread's frames from the script's on, torch's call that it is in, and its recent collectives."""
+def here(script: str, subject: str) -> dict[str, Any]:
+    """The main thread's frames from the script's on, torch's call that it is in, and its recent collectives.
+
+    `subject`: the file whose lines the collectives are given; the script, unless that one runs another."""
     frames = [*traceback.walk_stack(sys._current_frames()[threading.main_thread().ident or 0])][::-1]
     files = [frame.f_code.co_filename for frame, _ in frames]
     # Below the script's own frames stand ours and, in a fork, torchrun's.
@@ -27,7 +29,7 @@ def here(script: str) -> dict[str, Any]:
     inside = [frame for frame, _ in frames[begin:] if frame.f_code.co_filename.endswith(TORCH_CALLS)]
     answer: dict[str, Any] = {"stack": stack, "call": _call(inside[0]) if inside else None, "groups": {}, "ops": []}
     try:
-        answer |= {"groups": _groups(), "ops": _ops(script)}
+        answer |= {"groups": _groups(), "ops": _ops(subject)}
     except Exception as error:  # noqa: BLE001 - torch's private parts may change; the lifeline, which asks, must hold
         answer["trouble"] = repr(error)
     return answer

@@ -32,11 +32,14 @@ from typing import Any, NoReturn
 PR_SET_PDEATHSIG = 1
 HERE = os.path.abspath(__file__)
 _script_path = ""  # kept, since a script may change sys.argv and its working directory
+_subject = ""  # the file whose lines are named, where the script runs another: an exercise's harness the learner's
 _ending = False  # the script is through: what is left are its threads and what it registered with atexit
 
 
 def main(argv: list[str]) -> int:
     """Run the script of this rank; the exit code it would have had."""
+    global _subject
+    _subject = os.environ.pop("DDP_HELPERS_SUBJECT", "")
     # The notebook's folder is importable, but after all else: a random.py beside the notebook must not become ours.
     sys.path.append(os.getcwd())
     folder = Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parent
@@ -204,7 +207,8 @@ def _where() -> dict[str, Any]:
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return {"script": _script_path, "ending": _ending, **module.here(_script_path), "time": time.time()}
+    subject = _subject or _script_path
+    return {"script": subject, "ending": _ending, **module.here(_script_path, subject), "time": time.time()}
 
 
 # ---- the end --------------------------------------------------------------------------------------------------------

@@ -374,3 +374,11 @@ def test_a_machine_that_starts_no_rank_is_not_the_answers_fault(monkeypatch: pyt
     monkeypatch.setattr(sys.modules["ddp_helpers.launch"], "run", start_nothing)
     verdict = checked("01.2", with_solution("01.2", "mine = files[rank::world_size]\n"))
     assert verdict.kind == "unattempted" and "too busy" in verdict.text
+
+
+def test_a_hang_inside_a_harness_names_the_cells_own_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ddp_helpers.exercises.attempt.SECONDS", 3)
+    text = with_solution("01.3", "work('cpu')\nimport time\ntime.sleep(60)\n")
+    verdict = checked("01.3", text)
+    line = text.splitlines().index("time.sleep(60)") + 2
+    assert f"`time.sleep(60)` (cell line {line})" in verdict.text
