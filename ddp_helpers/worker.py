@@ -113,6 +113,8 @@ def _exit_code(stop: SystemExit, folder: Path) -> int:
 
 def _report(error: BaseException, folder: Path) -> int:
     """Print the traceback as Python would, from the script's first line on, and record it for torchrun and the cell."""
+    if hasattr(signal, "SIGCHLD"):  # torch's handler raises once more when a DataLoader's worker was killed
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     error.__traceback__ = _without_our_frames(error.__traceback__)
     _record(error, folder)
     sys.excepthook(type(error), error, error.__traceback__)

@@ -1,0 +1,13 @@
+# torchrun --nproc-per-node 2 monitored-barrier.py
+import datetime
+import time
+
+import torch.distributed as dist
+
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=2))
+rank = dist.get_rank()
+if rank == 0:
+    dist.monitored_barrier(timeout=datetime.timedelta(seconds=2), wait_all_ranks=True)
+else:
+    time.sleep(5)
+dist.destroy_process_group()
