@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .doctor import doctor
 from .exercises import check
+from .faults import explain
 from .launch import launch
 from .predict import predict
 from .result import LaunchError, Rank, RankFailed, Run, RunTimeout
@@ -28,6 +29,7 @@ __all__ = [
     "RunTimeout",
     "check",
     "doctor",
+    "explain",
     "explore",
     "launch",
     "pictures",

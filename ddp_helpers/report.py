@@ -6,6 +6,7 @@ import shutil
 import signal
 from pathlib import Path
 
+from .faults.explain import explain, hint
 from .logs import shown
 from .result import Failure, Run, read_json
 from .view import shown_path
@@ -16,10 +17,6 @@ SHORT_OUTPUT = 15  # lines
 TAIL_BYTES = 1 << 16
 FULL = 1 << 20  # bytes free; below, nothing that a rank writes can be trusted to be there
 MAX_FRAMES = 5
-HINTS = {  # one sentence for what a notebook itself brings about; the catalogue of faults knows the rest
-    "EOFError": "A rank has no keyboard: input() finds nothing to read. Pass the value as a script argument.",
-    "ModuleNotFoundError": "Ranks import from the script's folder, the notebook's folder and the installed packages.",
-}
 
 
 def rank_failure(run: Run, cell: bool) -> str:
@@ -27,8 +24,7 @@ def rank_failure(run: Run, cell: bool) -> str:
     failure = run.failure
     assert failure is not None
     head = [f"rank {failure.rank} of {len(run.ranks)} failed: {_what(failure, 600)}", *_place(run, failure, cell)]
-    if failure.exception_type in HINTS:
-        head.append(HINTS[failure.exception_type])
+    head += hint(run)
     foot = _other_ranks(failure)
     foot.append(f"All that this rank printed: {shown_path(run.log_dir)}/rank{failure.rank}/")
     room = MAX_LINES - 2 - len("\n".join([*head, *foot]).splitlines())
@@ -100,9 +96,9 @@ def agent_failure(log_dir: Path, exit_code: int) -> str:
     ]
     if errors:
         text = _short(errors[0], 1200)
-        if "EADDRINUSE" in text:
-            text += "\nAnother process listens on that port. Leave the port out: torchrun then takes a free one."
-        return f"torchrun could not start the ranks.\n{text}"
+        fault = explain(text + "\n").fault
+        known = f"\n{fault.id} (lesson {fault.lesson}): {fault.means}\nCure: {fault.cure}" if fault else ""
+        return f"torchrun could not start the ranks.\n{text}{known}"
     if exit_code < 0:
         return f"torchrun itself was ended by signal {-exit_code} ({signal.Signals(-exit_code).name}); its ranks too."
     log = log_dir / "node0" / "agent.log"

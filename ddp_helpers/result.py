@@ -11,12 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .faults.catalogue import is_echo
+
 MAX_WIDTH = 76  # characters of a line of an error; fits a projector's 1024 pixels
-# What ranks say when another rank has gone (gloo and torch's store): consequences, never the cause.
-ECHO = re.compile(
-    r"[Cc]onnection (closed|reset) by peer|Connection refused|Broken pipe|Socket closed|remote worker crashing"
-    r"|connectFullMesh failed|Timed out waiting \d+ms for (recv|send) operation"
-)
 
 
 class Frame(NamedTuple):
@@ -204,7 +201,7 @@ def _plausibility(failure: Failure) -> int:
     if failure.exception_type == "SIGTERM":
         return 3
     if failure.time:
-        return 2 if ECHO.search(failure.message) else 0
+        return 2 if is_echo(failure.message) else 0
     return 1
 
 

@@ -215,7 +215,7 @@ FAULTS = (
         needs="gpu",
         patterns=(
             "Expected all tensors to be on the same device, but",
-            r"Input type \(torch\.(?:cuda\.)?FloatTensor\) and weight type \(torch\.(?:cuda\.)?FloatTensor\) should be the same",
+            r"Input type \(torch\.(?:cuda\.)?FloatTensor\) and weight type \(torch\.(?:cuda\.)?FloatTensor\)",
         ),
     ),
 )

@@ -62,6 +62,12 @@ class Event:
         """The functions on the way, one a line, for `Fault.where`."""
         return "".join(f"in {frame.function}\n" for frame in self.frames)
 
+    @property
+    def collective(self) -> str:
+        """The collective that the rank was in, as far as the traceback shows it."""
+        inside = [frame.function for frame in self.frames if "distributed_c10d" in frame.file]
+        return inside[-1] if inside else ""
+
     def __str__(self) -> str:
         short = self.name.rpartition(".")[2]
         return f"{short}: {self.message}" if self.message and short else short or self.message

@@ -24,7 +24,7 @@ def explain(source: Run | str | os.PathLike[str]) -> Explanation:
     "rank 1 failed: KeyError: 'label'"
 
     A log may come from any torchrun or srun job: several ranks mixed, NCCL's noise, colours, progress bars, cut off at
-    either end. A folder is that of `torchrun --log-dir`. The answer names the cause first, and says when it is not there.
+    either end. A folder is that of `torchrun --log-dir`. The answer names the cause first, or says it is not there.
     """
     from ..result import Run
 
@@ -35,10 +35,15 @@ def explain(source: Run | str | os.PathLike[str]) -> Explanation:
         raise TypeError(f"explain() takes a Run, the text of a log, or its path; got {type(source).__name__}")
     path = _path(source)
     if path is None:
-        return _explain_lines(read(os.fspath(source).encode("utf-8", "replace")))
+        return explain_bytes(os.fspath(source).encode("utf-8", "replace"))
     if path.is_dir():
         return _explain_folder(path)
-    return _explain_lines(read(path.read_bytes()))
+    return explain_bytes(path.read_bytes())
+
+
+def explain_bytes(log: bytes) -> Explanation:
+    """The same from the log itself, in whatever encoding."""
+    return _explain_lines(read(log))
 
 
 def _path(source: str | os.PathLike[str]) -> Path | None:

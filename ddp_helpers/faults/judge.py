@@ -1,4 +1,4 @@
-"""Which of the things in a log is the cause: an exception that is no echo first, then the death of a rank, and so on."""
+"""What in a log is the cause: an exception that is no echo before the death of a rank, and so on."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ DEVICE = re.compile(r"(\S+:\d+):\d+ \[(\d+)\] ")  # NCCL: host:pid:thread [devic
 COMMUNICATOR = re.compile(r"(\S+:\d+):\d+ \[\d+\].* rank (\d+) nranks (\d+)")
 SAYS_RANK = re.compile(r"\[Rank (\d+)\]|Rank (\d+)\]|\b(?:on|from) rank (\d+)\b")
 WORK = re.compile(r"WorkNCCL\(SeqNum=(\d+), OpType=(\w+)(?:, NumelIn=(\d+))?")
+EVALUATES = re.compile("in _sync_(?:module_)?buffers")
+SOURCE_LINE = re.compile(r"\[[EWIF]\d* [^\]]*\] ?|\[(?:enforce fail at )?(?:/|\.\./)[^\]\s]*\] ?")
+# Waits that another message of the same log explains more closely.
+UNSPECIFIC = ("barrier-skipped", "no-rank-zero", "nccl-watchdog-timeout", "nccl-heartbeat")
 SIGNALS = {-9: "exit-code-9", -11: "exit-code-11", -7: "exit-code-7", -6: "exit-code-6"}
 
 
@@ -61,7 +65,8 @@ class Judge:
             if id(event) in named or event.ignored or OUTER.search(event.name) or event.name == "SystemExit":
                 continue
             echo = GONE.match(event.name) and any(BETWEEN_PROCESSES.search(f.file) for f in event.frames)
-            fault = by_id()["peer-left" if echo else "rank-raises"]
+            worker = any("utils/data" in f.file.replace("\\", "/") for f in event.frames)
+            fault = by_id()[("worker-exited" if worker else "peer-left") if echo else "rank-raises"]
             found.append(Finding(fault, event, event.line, known=bool(echo)))
         said = {f.event.rank for f in found if f.order <= ORDER["death"]}
         for exit in self.record.exits.values():  # a Run's exit codes stand in no line
@@ -220,14 +225,16 @@ class Judge:
     # -- ranks that waited
 
     def _waited(self, waits: list[Finding]) -> Explanation:
-        waits = [f for f in waits if f.fault.where] + [f for f in waits if not f.fault.where]
-        best = min(waits, key=lambda f: (not f.fault.where, f.line))
+        best = min(waits, key=lambda f: (not f.fault.where, f.fault.id in UNSPECIFIC, f.line))
+        alone = [f for f in self.findings if f.fault.id == "peer-left" and EVALUATES.search(f.event.trace)]
+        if alone:  # the others lost patience first, so that this rank says only that they have gone
+            best = Finding(by_id()["eval-on-rank-zero"], alone[0].event, alone[0].line)
         waiting = sorted({f.event.rank for f in waits if f.event.rank is not None})
-        fault = self._mismatch(waits) or best.fault
-        if fault.where and len({f.event.rank for f in waits if f.fault is fault}) < len(waiting):
-            root = best.event.rank if fault.id == "eval-on-rank-zero" else self._absent(waiting)
+        fault = self._mismatch(waits, best.fault) or best.fault
+        if fault is not best.fault and fault.id != "nccl-watchdog-timeout":
+            root = None  # no rank is missing: they are not together, or they cannot reach each other
         else:
-            root = self._absent(waiting)
+            root = best.event.rank if fault.id == "eval-on-rank-zero" else self._absent(waiting)
         who = f"{ranks(tuple(waiting)).lower()} waited" if waiting else "ranks waited for one another"
         event = best.event
         came = f"; rank {root} did not come" if root is not None and root not in waiting else ""
@@ -239,7 +246,7 @@ class Judge:
             exception=str(event) if event.name else "",
             place=_place(event),
             evidence=tuple(self._quote(f.line) for f in _one_a_rank(waits))[:4],
-            victims=tuple(r for r in waiting if r != root),
+            victims=() if root is None else tuple(r for r in waiting if r != root),
             faults=tuple(dict.fromkeys([fault, *general]))[:2],
         )
 
@@ -259,7 +266,7 @@ class Judge:
         seen = {line.rank for line in self.lines if line.rank is not None} | set(self.record.exits)
         return seen | set(range(max(sizes, default=0)))
 
-    def _mismatch(self, waits: list[Finding]) -> Fault | None:
+    def _mismatch(self, waits: list[Finding], said: Fault) -> Fault | None:
         """Ranks that wait in different collectives; or all in the very first one, which the GPUs do not end."""
         work = {f.event.rank: m.groups() for f in waits if (m := WORK.search(self.lines[f.line].text))}
         if len(work) > 1 and len({number for number, _, _ in work.values()}) == 1:
@@ -268,10 +275,12 @@ class Judge:
             world = self._world()
             if int(next(iter(work.values()))[0]) <= 2 and set(work) >= world:
                 return by_id()["nccl-p2p-hang"]
-        calls = {f.event.rank: f.event.trace.splitlines()[-1:] for f in waits if f.event.frames}
-        if len(calls) > 1 and not any(f.fault.id == "eval-on-rank-zero" for f in waits):
-            return by_id()["collective-order"] if len({str(call) for call in calls.values()}) > 1 else None
-        return None
+        if said.id not in ("collective-on-one-rank", "barrier-skipped", "send-without-recv"):
+            return None
+        # Whoever times out first closes its connections, and the others say so in their own collective.
+        lost = [f for f in self.findings if f.fault.id == "peer-left"]
+        calls = {f.event.rank: f.event.collective for f in [*lost, *waits] if f.event.collective}
+        return by_id()["collective-order"] if len(set(calls.values())) > 1 else None
 
     # -- no cause in the log
 
@@ -354,5 +363,5 @@ def _place(event: Event) -> str:
 
 
 def _short(text: str, limit: int = 200) -> str:
-    text = text.splitlines()[0] if text else "no message"
+    text = SOURCE_LINE.sub("", text.splitlines()[0]) if text else "no message"
     return text if len(text) <= limit else text[:limit] + " …"

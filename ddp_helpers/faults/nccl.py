@@ -280,9 +280,10 @@ FAULTS = (
         needs="two nodes",
         patterns=(
             r"connect to \S+ returned .*exceeded error retry count",
-            r"NCCL WARN .*[Cc]onnect to \S+ failed : (?:Connection refused|No route to host|Connection timed out|Network is unreachable|Software caused)",
+            r"NCCL WARN .*[Cc]onnect to \S+ failed : (?:Connection refused|Connection timed out)",
+            r"NCCL WARN .*[Cc]onnect to \S+ failed : (?:No route to host|Network is unreachable|Software caused)",
             r"NCCL WARN Call to connect (?:to \S+ )?(?:returned|failed|timeout)",
-            "socket(?:Start|Poll)Connect: .*(?:Connection refused|No route to host|Connection timed out).*(?:exceeded|failed)",
+            "socket(?:Start|Poll)Connect: .*(?:refused|No route to host|timed out).*(?:exceeded|failed)",
         ),
         source="pytorch/pytorch#68893; NVIDIA/nccl#697; NVIDIA/nccl-tests#162; libnccl 2.30.7 (text)",
     ),

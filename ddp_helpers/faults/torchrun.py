@@ -133,6 +133,7 @@ FAULTS = (
             r"Signal 15 \(SIGTERM\) received",
             r"DataLoader worker \(pid \d+\) is killed by signal: Terminated",
         ),
+        no_script="see rank-raises",
     ),
     Fault(
         id="abort-at-exit",
@@ -239,14 +240,15 @@ FAULTS = (
     ),
     Fault(
         id="wrong-arguments",
-        kind="general",
         see="train.py: error: argument --lr: invalid float value: 'fast'",
         means="The script's own argument parser refused its arguments, on every rank.",
         sure="Exit code 2 is argparse's. The line after 'usage:' says which argument.",
         cure="Mend the command line; the script's arguments come after the script's name.",
         lesson="01",
         patterns=(
-            r"^(?!torchrun)[\w./-]+: error: (?:unrecognized arguments: (?!.*local[-_]rank)|the following arguments are required: (?!.*local[-_]rank)|argument |ambiguous option)",
+            r"^(?!torchrun)[\w./-]+: error: (?:unrecognized arguments: (?!.*local[-_]rank)|argument |ambiguous option)",
+            r"^(?!torchrun)[\w./-]+: error: the following arguments are required: (?!.*local[-_]rank)",
+            r"^argparse\.ArgumentError: ",
         ),
     ),
     Fault(

@@ -10,7 +10,7 @@ for run in range(2):  # the second run finds the first one's file, as after a cr
     if rank == 0 and run == 0:
         path.unlink(missing_ok=True)
     dist.init_process_group(
-        "gloo", init_method=f"file://{path}", rank=rank, world_size=2, timeout=datetime.timedelta(seconds=2)
+        "gloo", init_method=f"file://{path}", rank=rank, world_size=2, timeout=datetime.timedelta(seconds=1)
     )
     if run == 0:
         os.environ["KEEP"] = path.read_bytes().hex()

@@ -14,6 +14,6 @@ scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
 for loss in [1.0, 1.0, 1.0] if rank == 0 else [1.0, 0.5, 0.2]:  # each rank's own validation loss
     scheduler.step(loss)
 lrs = [None] * world
-dist.all_gather_object(lrs, optimizer.param_groups[0]["lr"])
-print(f"rank {rank}: learning rates wrong={lrs} right=[0.1, 0.1] or the same on both")
+dist.all_gather_object(lrs, round(optimizer.param_groups[0]["lr"], 6))
+print(f"rank {rank}: learning rates wrong={lrs} right=[0.1, 0.1]")
 dist.destroy_process_group()

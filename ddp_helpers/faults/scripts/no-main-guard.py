@@ -1,9 +1,13 @@
 # torchrun --nproc-per-node 1 no-main-guard.py
-import torch.multiprocessing as mp
+import multiprocessing
+import sys
 
 
-def work(rank):
-    print(rank)
+def work():
+    print("working")
 
 
-mp.spawn(work, nprocs=2)  # no  if __name__ == "__main__":
+child = multiprocessing.get_context("spawn").Process(target=work)
+child.start()  # right: under  if __name__ == "__main__":
+child.join()
+sys.exit(child.exitcode)

@@ -18,6 +18,6 @@ class Data(torch.utils.data.Dataset):
         return i
 
 
-for _ in torch.utils.data.DataLoader(Data(), batch_size=2, num_workers=1, timeout=5):
+for _ in torch.utils.data.DataLoader(Data(), batch_size=2, num_workers=1, collate_fn=list, timeout=20):
     pass
 dist.destroy_process_group()

@@ -20,7 +20,7 @@ class Data(torch.utils.data.Dataset):
         return i
 
 
-for _ in torch.utils.data.DataLoader(Data(), batch_size=2, num_workers=1):
+for _ in torch.utils.data.DataLoader(Data(), batch_size=2, num_workers=1, collate_fn=list):
     pass
 dist.all_reduce(torch.ones(1))
 dist.destroy_process_group()
