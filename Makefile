@@ -39,7 +39,7 @@ help:
 	@echo "make browser-test  a lesson driven in JupyterLab with Chromium"
 	@echo "make build         rebuild the notebooks whose sources changed"
 	@echo "make check         ruff, mypy, and whether the built notebooks follow from their sources"
-	@echo "make bench         how fast a launch is, beside torchrun and Accelerate"
+	@echo "make bench         how fast explain() reads a log, and a launch starts, beside torchrun and Accelerate"
 	@echo "make clean         remove .venv and caches; your notebooks, scripts and runs stay"
 	@echo "Variables (PYTHON, TORCH, LAB_ARGS, …) are explained at the top of the Makefile."
 
@@ -64,6 +64,7 @@ check: $(VENV)/.installed
 	$(PY) tools/build_notebooks.py --check
 
 bench: $(VENV)/.installed-bench
+	$(PY) tests/benchmarks/bench_explain.py
 	$(PY) tests/benchmarks/bench_launch.py $(BENCH_ARGS)
 
 clean:

@@ -74,7 +74,7 @@ FAULTS = (
         cure="Mend the rank that ended first.",
         lesson="09",
         patterns=(
-            r"pair\.(?:cc|h):\d+\] (?:Connection closed by peer|Connection reset by peer|Read error|Write error|Socket closed)",
+            r"pair\.(?:cc|h):\d+\] (?:Connection (?:closed|reset) by peer|Read error|Write error|Socket closed)",
             "caused by a remote worker (?:crashing|hanging)",
             "connectFullMesh failed with .*(?:Connection closed by peer|Connection reset by peer)",
             r"\[gloo.*(?:Broken pipe|Socket closed)",
@@ -180,7 +180,7 @@ FAULTS = (
         sure="The traceback of the waiting rank goes through new_group.",
         cure="Call new_group on every rank, in the same order.",
         lesson="02",
-        patterns=(r"DistStoreError: wait timeout after \d+ms, keys: /default_pg/0//[1-9]",),
+        patterns=(r"wait timeout after \d+ms, keys: /default_pg/0//[1-9]",),
         source="torch docs, distributed.new_group",
     ),
     Fault(

@@ -93,7 +93,7 @@ FAULTS = (
         lesson="05",
         patterns=(
             "Unexpected segmentation fault encountered in worker",
-            r"DataLoader worker \(pid \d+\) is killed by signal: Segmentation fault",
+            r"DataLoader worker \(pid \d+\) is killed by signal: (?:Segmentation fault|Aborted|Illegal instruction)",
         ),
     ),
     Fault(

@@ -22,10 +22,14 @@ GONE = re.compile(r"^(?:ConnectionResetError|BrokenPipeError|ConnectionRefusedEr
 BETWEEN_PROCESSES = re.compile(r"multiprocessing|torch.utils.data|torch.distributed|queue")
 DEVICE = re.compile(r"(\S+:\d+):\d+ \[(\d+)\] ")  # NCCL: host:pid:thread [device]
 COMMUNICATOR = re.compile(r"(\S+:\d+):\d+ \[\d+\].* rank (\d+) nranks (\d+)")
-SAYS_RANK = re.compile(r"\[Rank (\d+)\]|Rank (\d+)\]|\b(?:on|from) rank (\d+)\b")
+SAYS_RANK = re.compile(
+    r"\[Rank (\d+)\]|Rank (\d+)\]|\b(?:on|from) rank (\d+)\b|\btask (\d+): (?:Out Of|Killed|Segm|Bus|Abort)"
+)
 WORK = re.compile(r"WorkNCCL\(SeqNum=(\d+), OpType=(\w+)(?:, NumelIn=(\d+))?")
 EVALUATES = re.compile("in _sync_(?:module_)?buffers")
-SOURCE_LINE = re.compile(r"\[[EWIF]\d* [^\]]*\] ?|\[(?:enforce fail at )?(?:/|\.\./)[^\]\s]*\] ?")
+SOURCE_LINE = re.compile(
+    r"^[EWIF]\d{4} \S+ \d+ \S+:\d+\] |\[[EWIF]\d* [^\]]*\] ?|\[(?:enforce fail at )?(?:/|\.\./)[^\]\s]*\] ?"
+)
 # Waits that another message of the same log explains more closely.
 UNSPECIFIC = ("barrier-skipped", "no-rank-zero", "nccl-watchdog-timeout", "nccl-heartbeat")
 SIGNALS = {-9: "exit-code-9", -11: "exit-code-11", -7: "exit-code-7", -6: "exit-code-6"}
@@ -76,8 +80,8 @@ class Judge:
 
     def _died(self, rank: int, code: int) -> Finding:
         last = max((i for i, line in enumerate(self.lines) if line.rank == rank), default=0)
-        message = f"the process was ended by signal {-code} ({signal.Signals(-code).name})"
-        return Finding(by_id()[SIGNALS[code]], Event(last, last, rank, "", message), -1)
+        fault = by_id()[SIGNALS[code]]
+        return Finding(fault, Event(last, last, rank, "", _died(fault)), -1)
 
     def _messages(self) -> list[Finding]:
         found: list[Finding] = []
@@ -97,7 +101,10 @@ class Judge:
     def _event_at(self, line: int, column: int) -> Event:
         """The exception whose message this line is part of, or one of its own."""
         here = self.lines[line]
-        for event in reversed(self.record.events):
+        inside = [] if line in self.record.rank_of_line else self.record.events
+        for event in reversed(inside):
+            if OUTER.search(event.name) and event.line != line:
+                continue
             same = self.lines[event.line].stream == here.stream and self.lines[event.line].rank == here.rank
             if same and event.line <= line <= event.line + NEAR:
                 between = self.lines[event.line + 1 : line + 1]
@@ -147,7 +154,8 @@ class Judge:
         rank = best.event.rank
         outside = best.fault.kind == "stop" or event.in_agent
         if rank is None and not outside:
-            rank = self.first
+            told = (f.event.rank for f in self.findings if f.fault is best.fault and best.known)
+            rank = next((r for r in told if r is not None), self.first)
         alike = {f.event.rank for f in self.findings if f.fault is best.fault and f.event.name == best.event.name}
         if not best.known:
             alike = {f.event.rank for f in self.findings if not f.known and f.event.message == best.event.message}
@@ -160,7 +168,7 @@ class Judge:
         verb = "was stopped" if best.fault.kind == "stop" else "failed first" if self._victims(rank, same) else "failed"
         return Explanation(
             known=True,
-            headline=f"{who} {verb}: {_short(str(event))}",
+            headline=f"{who} {verb}: {_died(best.fault) or _short(str(event))}",
             root_rank=None if outside else rank,
             exception=str(event) if event.name else "",
             place=_place(event),
@@ -192,6 +200,9 @@ class Judge:
 
     def _exception_of(self, finding: Finding) -> Event:
         """The exception to show: that of the message, or the one that the same process raised right after it."""
+        if finding.fault.id == "worker-raises":  # its true exception follows, under "Original Traceback"
+            later = [e for e in self.record.events if e.line > finding.line and e.rank == finding.event.rank]
+            return later[0] if later and "Caught" not in later[0].message and later[0].frames else finding.event
         if finding.event.name or finding.fault.kind == "death":
             return finding.event
         same = [e for e in self.record.events if e.start <= finding.line <= e.line + NEAR and not OUTER.search(e.name)]
@@ -235,8 +246,9 @@ class Judge:
             root = None  # no rank is missing: they are not together, or they cannot reach each other
         else:
             root = best.event.rank if fault.id == "eval-on-rank-zero" else self._absent(waiting)
-        who = f"{ranks(tuple(waiting)).lower()} waited" if waiting else "ranks waited for one another"
+        who = f"{ranks(tuple(waiting)).lower()} waited" if waiting else "the ranks waited"
         event = best.event
+        who = "torchrun waited" if event.in_agent else who
         came = f"; rank {root} did not come" if root is not None and root not in waiting else ""
         general = [f.fault for f in waits if f.fault is not fault and not f.fault.where]
         return Explanation(
@@ -321,7 +333,7 @@ class Judge:
         )
         return Explanation(
             known=certain,
-            headline=f"{who}: {ranks(tuple(sorted(fell))).lower()} lost the connection, and no other rank shows an error",
+            headline=f"{who}: {ranks(tuple(sorted(fell))).lower()} lost it, and no other rank shows an error",
             root_rank=fine[0] if len(fine) == 1 else None,
             evidence=tuple(self._quote(f.line) for f in _one_a_rank(told))[:3],
             victims=tuple(sorted(fell)),
@@ -340,6 +352,11 @@ class Judge:
             if warned
             else "If the job stopped all the same: is this the end of the log, and all ranks' output?",
         )
+
+
+def _died(fault: Fault) -> str:
+    code = next((code for code, name in SIGNALS.items() if name == fault.id), 0)
+    return f"the process was ended by signal {-code} ({signal.Signals(-code).name})" if code else ""
 
 
 def _message(text: str, column: int) -> str:

@@ -280,8 +280,8 @@ FAULTS = (
         needs="two nodes",
         patterns=(
             r"connect to \S+ returned .*exceeded error retry count",
-            r"NCCL WARN .*[Cc]onnect to \S+ failed : (?:Connection refused|Connection timed out)",
-            r"NCCL WARN .*[Cc]onnect to \S+ failed : (?:No route to host|Network is unreachable|Software caused)",
+            r"[Cc]onnect to \S+<\d+> failed : ",
+            r"NCCL WARN .*[Cc]onnect to \S+ failed : ",
             r"NCCL WARN Call to connect (?:to \S+ )?(?:returned|failed|timeout)",
             "socket(?:Start|Poll)Connect: .*(?:refused|No route to host|timed out).*(?:exceeded|failed)",
         ),
@@ -307,6 +307,7 @@ FAULTS = (
         patterns=(
             r"NET/IB ?: Got completion (?:from peer \S+ )?with (?:status|error)",
             r"IBV_WC_\w+_ERR",
+            "Call to ibv_modify_qp failed",
         ),
         source="NVIDIA/nccl#1664; NVIDIA/nccl#1405; NVIDIA/nccl#1814; libnccl 2.30.7 (text)",
     ),

@@ -78,7 +78,10 @@ FAULTS = (
         lesson="01",
         patterns=(
             r"waiting for clients\. \d+/\d+ clients joined",
-            r"DistStoreError: wait timeout after \d+ms, keys: /default_pg/0//(?:cpu|cuda)//",
+            r"wait timeout after \d+ms, keys: (?!/default_pg/0//[1-9])",
+            r"store based barrier on rank: ?\d+",
+            r"^(?:RuntimeError|torch\.distributed\.DistStoreError|TimeoutError): Socket Timeout",
+            "Timeout waiting for key: default_pg",
         ),
     ),
     Fault(

@@ -328,7 +328,7 @@ FAULTS = (
         sure="all_gather_object the learning rate.",
         cure="all_reduce the loss first, then step the scheduler on all ranks.",
         lesson="08",
-        wrong="[0.1, 0.001]",
+        wrong="[0.001, 0.1]",
         right="[0.1, 0.1]",
     ),
 )

@@ -27,7 +27,7 @@ def lines() -> Iterator[str]:
         rank = step % 8
         kind = draw.randrange(10)
         if kind < 6:
-            yield f"node-{rank // 4}:{1000 + rank}:{2000 + rank} [{rank}] NCCL INFO Channel {kind:02}/0 : {rank}[0] -> 1[1]\n"
+            yield f"node-0:{1000 + rank}:{2000 + rank} [{rank}] NCCL INFO Channel {kind:02}/0 : {rank}[0] -> 1[1]\n"
         elif kind < 8:
             yield f"[rank{rank}]: epoch=1 step={step} loss={draw.random():.4f} val_error={draw.random():.4f} lr=1e-3\n"
         elif kind < 9:

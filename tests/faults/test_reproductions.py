@@ -1,0 +1,67 @@
+"""Every fault that two ranks on a CPU can show is shown, and explain() names it from the run and from the bare log."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ddp_helpers import Run, launch
+from ddp_helpers.faults import Fault, catalogue, explain
+
+REPRODUCED = [fault for fault in catalogue() if fault.script is not None]
+LOUD = [fault for fault in REPRODUCED if not fault.silent]
+SILENT = [fault for fault in REPRODUCED if fault.silent]
+NUMBERS = re.compile(r"wrong=(\[.*?\]|\S+) right=(\[.*?\]|\S+)")
+# The rank at fault; others depend on which rank is faster.
+CULPRITS = {"rank-raises": 1, "exit-code-9": 1, "exit-code-11": 1, "exit-code-6": 1, "exit-code-7": 1}
+CULPRITS |= {"collective-on-one-rank": 1, "eval-on-rank-zero": 0, "worker-killed": 1}
+
+
+def ids(fault: Fault) -> str:
+    return fault.id
+
+
+def run_script(fault: Fault, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    assert fault.script is not None
+    monkeypatch.chdir(folder)
+    shutil.copy(fault.script, folder)
+    command = fault.script.read_text(encoding="utf-8").splitlines()[0]
+    processes = re.search(r"--nproc-per-node (\d)", command)
+    assert processes is not None
+    arguments = shlex.split(command.partition(fault.script.name)[2])
+    return launch(fault.script.name, *arguments, nproc_per_node=int(processes[1]), check=False, timeout=60)
+
+
+def bare_log(run: Run) -> str:
+    """What a terminal would have shown: all ranks with a prefix, then torchrun."""
+    lines = [f"[rank {rank.rank}] {line}" for rank in run.ranks for line in (rank.stdout + rank.stderr).splitlines()]
+    agents = [path.read_text("utf-8", "replace") for path in sorted(run.log_dir.glob("node*/agent.log"))]
+    return "\n".join([*lines, *agents, ""])
+
+
+@pytest.mark.parametrize("fault", LOUD, ids=ids)
+def test_a_fault_is_named(fault: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_script(fault, tmp_path, monkeypatch)
+    assert (run.exit_code != 0) == (fault.kind != "warning")
+    for explanation in (explain(run), explain(bare_log(run))):
+        assert [found.id for found in explanation.faults][:1] == [fault.id], repr(explanation)
+        assert explanation.root_rank == CULPRITS.get(fault.id, explanation.root_rank)
+    assert explain(run).known == (fault.kind != "warning")
+
+
+@pytest.mark.parametrize("fault", SILENT, ids=ids)
+def test_a_silent_fault_prints_what_the_record_says(
+    fault: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_script(fault, tmp_path, monkeypatch)
+    assert run.exit_code == 0
+    numbers = [pair for rank in run.ranks for pair in NUMBERS.findall(rank.stdout)]
+    assert numbers, "the script prints no wrong=… right=…"
+    assert any(wrong != right and right == fault.right and fault.wrong in ("", wrong) for wrong, right in numbers), (
+        numbers
+    )
+    assert not explain(run).known
