@@ -290,7 +290,9 @@ def test_tasks_of_slurm_that_ran_out_of_memory() -> None:
 
 
 def test_a_launcher_that_reports_exit_codes_by_command() -> None:
-    log = "[ERROR] [launch.py:321:sigkill_handler] ['python', '-u', 'train.py', '--local_rank=3'] exits with return code = -9\n"
+    log = (
+        "[ERROR] [launch.py:321:sigkill_handler] ['python', 'train.py', '--local_rank=3'] exits with return code = -9\n"
+    )
     explanation = explain(log + traceback(GONE, "[rank0]: "))
     assert (ids(explanation), explanation.root_rank) == (["exit-code-9"], 3)
     assert explanation.headline == "rank 3 failed first: the process was ended by signal 9 (SIGKILL)"

@@ -11,6 +11,8 @@ import pytest
 
 from ddp_helpers import Run, launch
 from ddp_helpers.faults import Fault, catalogue, explain
+from ddp_helpers.faults.catalogue import by_id
+from ddp_helpers.report import rank_failure
 
 REPRODUCED = [fault for fault in catalogue() if fault.script is not None]
 LOUD = [fault for fault in REPRODUCED if not fault.silent]
@@ -65,3 +67,12 @@ def test_a_silent_fault_prints_what_the_record_says(
         numbers
     )
     assert not explain(run).known
+
+
+def test_the_cell_hears_of_a_worker_that_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_script(by_id()["worker-killed"], tmp_path, monkeypatch)
+    assert run.failure is not None
+    assert (run.failure.rank, run.failure.exception_type) == (1, "RuntimeError")
+    said = rank_failure(run, cell=True).splitlines()
+    assert len(said) <= 25
+    assert any(line.startswith("worker-killed (lesson 05): ") for line in said)

@@ -292,3 +292,29 @@ def test_the_timeout_counts_from_the_first_ranks_start(tmp_path: Path, monkeypat
     assert launch(script("print('here')"), engine="cold", timeout=1.5).ranks[0].stdout == "here\n"
     with pytest.raises(RunTimeout):
         launch(script("import time\ntime.sleep(60)"), engine="cold", timeout=1.5)
+
+
+def test_a_child_that_ends_while_an_error_is_recorded_does_not_replace_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch's DataLoader has SIGCHLD raise when a worker was killed: it did so a second time, in our own code."""
+    monkeypatch.chdir(tmp_path)
+    text = """
+        import os, signal, time
+
+        def child_ended(*_):
+            raise RuntimeError("a worker was killed")
+
+        class First(Exception):
+            def __str__(self):
+                if os.fork() == 0:
+                    os._exit(0)
+                time.sleep(0.5)
+                return "the first error"
+
+        signal.signal(signal.SIGCHLD, child_ended)
+        raise First
+        """
+    run = launch(script(text), check=False, timeout=60)
+    assert run.failure is not None
+    assert (run.failure.exception_type, run.failure.message) == ("First", "the first error")

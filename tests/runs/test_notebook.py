@@ -236,7 +236,7 @@ def test_a_taken_master_port_says_so_and_runs_nothing(notebook: Notebook) -> Non
         output = notebook.run(HELLO.replace("--nproc", f"--master-port {port} --nproc", 1))
     assert output.error == "LaunchError"
     assert "EADDRINUSE" in output.traceback
-    assert "Leave the port out" in output.traceback
+    assert "Leave --master-port out" in output.traceback
     assert "hello" not in output.displays[0]["text/plain"].partition("\n")[2]
 
 

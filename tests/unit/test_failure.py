@@ -72,6 +72,39 @@ def test_an_echo_alone_is_still_told(tmp_path: Path) -> None:
     assert failure.rank == 0
 
 
+@pytest.mark.parametrize(
+    "echo",
+    [
+        ECHO,
+        "Gloo connectFullMesh failed with [gloo/pair.cc:144] timed out connecting: SO_ERROR: Connection refused",
+        "[gloo/unbound_buffer.cc:78] Timed out waiting 4000ms for recv operation to complete",
+    ],
+)
+def test_what_ranks_say_of_one_another_is_an_echo(tmp_path: Path, echo: str) -> None:
+    errors = {0: raised("RuntimeError", echo, 10.0), 1: raised("ConnectionError", "Connection refused", 11.0)}
+    failure = run_of(tmp_path, errors, {0: 1, 1: 1}, n=2).failure
+    assert failure is not None
+    assert (failure.rank, failure.victims) == (1, [0])
+
+
+def test_the_report_names_the_fault_its_meaning_and_its_cure(tmp_path: Path) -> None:
+    errors = {
+        r: raised("RuntimeError", "CUDA out of memory. Tried to allocate 2 GiB" + "\nx" * 300, 10.0) for r in range(8)
+    }
+    run = run_of(tmp_path, errors, dict.fromkeys(range(8), 1), n=8)
+    for rank in run.ranks:
+        (rank.folders[-1] / "stderr.log").write_text("RuntimeError: CUDA out of memory. Tried to allocate 2 GiB\n")
+    said = rank_failure(run, cell=True).splitlines()
+    assert len(said) <= 25
+    assert any(line.startswith("cuda-oom (lesson 09): This rank's GPU is full.") for line in said)
+    assert any(line.startswith("Cure: A smaller batch per rank") for line in said)
+
+
+def test_the_report_of_an_ordinary_exception_needs_no_catalogue(tmp_path: Path) -> None:
+    run = run_of(tmp_path, {0: raised("KeyError", "'x'", 10.0)}, {0: 1}, n=1)
+    assert "rank-raises" not in rank_failure(run, cell=True)
+
+
 def test_exit_codes_are_unknown_when_torchrun_could_not_report(tmp_path: Path) -> None:
     run = run_of(tmp_path, {}, {}, reported=False)
     assert [rank.exit_code for rank in run.ranks] == [None, None, None]
