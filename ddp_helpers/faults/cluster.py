@@ -118,4 +118,15 @@ FAULTS = (
             "DUE TO NODE FAILURE",
         ),
     ),
+    Fault(
+        id="slurm-cancelled",
+        kind="end",
+        see="slurmstepd: error: *** STEP 118207.0 ON node-0 CANCELLED AT 2026-01-01T10:00:00 ***",
+        means="Slurm ended the job: somebody called scancel, or one task failed and srun ended the others.",
+        sure="Look for the first 'srun: error' line and that task's output; sacct -j JOB -o State.",
+        cure="By that line.",
+        lesson="12",
+        needs="two nodes",
+        patterns=(r"slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT [^*D]*\*\*\*",),
+    ),
 )

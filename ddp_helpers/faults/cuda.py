@@ -218,4 +218,27 @@ FAULTS = (
             r"Input type \(torch\.(?:cuda\.)?FloatTensor\) and weight type \(torch\.(?:cuda\.)?FloatTensor\)",
         ),
     ),
+    Fault(
+        id="cuda-driver-mismatch",
+        see="Failed to initialize NVML: Driver/library version mismatch",
+        means="The NVIDIA driver was updated and the old one is still loaded.",
+        sure="nvidia-smi says the same; cat /proc/driver/nvidia/version shows the old version.",
+        cure="Restart the machine (or unload the nvidia modules).",
+        lesson="00",
+        needs="gpu",
+        patterns=("Driver/library version mismatch",),
+    ),
+    Fault(
+        id="cuda-library-missing",
+        see="ImportError: libcudart.so.12: cannot open shared object file: No such file or directory",
+        means=(
+            "A package was built for another CUDA than the one installed here, or its libraries are not on the "
+            "search path."
+        ),
+        sure="Which package's import is it? pip list | grep -i -E 'torch|nvidia'; echo $LD_LIBRARY_PATH.",
+        cure="Install torch and that package for the same CUDA version, in a fresh environment.",
+        lesson="00",
+        needs="gpu",
+        patterns=(r"ImportError: lib(?:cu|nv|cudnn)\S*\.so\S*: cannot open shared object file",),
+    ),
 )

@@ -148,4 +148,19 @@ FAULTS = (
         lesson="05",
         patterns=(r"DataLoader timed out after [\d.]+ seconds",),
     ),
+    Fault(
+        id="not-picklable",
+        see="TypeError: cannot pickle 'Environment' object",
+        means=(
+            "A spawned process (a rank of mp.spawn, or a worker) gets a copy of the dataset or the arguments, "
+            "and this object cannot be copied: an open file, a database, a lock."
+        ),
+        sure="The traceback goes through multiprocessing and pickle. Which attribute holds the object?",
+        cure=(
+            "Open it lazily, in the process that uses it (in __getitem__), or start the ranks with torchrun, "
+            "which copies nothing."
+        ),
+        lesson="05",
+        patterns=(r"TypeError: (?:cannot|can't) pickle '?[\w.]+'? objects?",),
+    ),
 )

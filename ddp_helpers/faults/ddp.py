@@ -21,7 +21,10 @@ FAULTS = (
         ),
         cure="Use or remove the layer, freeze before wrapping, or pass find_unused_parameters=True.",
         lesson="07",
-        patterns=("Expected to have finished reduction in the prior iteration before starting a new one",),
+        patterns=(
+            "Expected to have finished reduction in the prior iteration before starting a new one",
+            "parameters that were not used in producing",
+        ),
         source="pytorch/pytorch#43259",
     ),
     Fault(

@@ -44,6 +44,7 @@ class Event:
     message: str
     frames: list[Frame] = field(default_factory=list)
     chained: bool = False  # it came out of the event before
+    original: bool = False  # the error in a DataLoader's worker, told again by the rank
     ignored: bool = False  # "Exception ignored in": Python went on
 
     @property
@@ -131,6 +132,7 @@ class _Stream:
                 continue
             if "Traceback (most recent call last)" in text:
                 self.open.append(self._event(index, chained=self.chained, ignored=self.ignored))
+                self.open[-1].original = text.startswith("Original")
                 self.chained, self.ignored, self.in_body = False, False, True
             elif frame := FRAME.match(text):
                 if not self.open:  # the log begins in the middle of a traceback
@@ -167,7 +169,7 @@ class _Stream:
 
     def _is_exception(self, name: str) -> bool:
         last = name.rpartition(".")[2]
-        if name in NO_NAMES or name.endswith("Warning"):
+        if name in NO_NAMES or name.endswith("Warning") or name.startswith("nccl"):
             return False
         if SURE_NAME.search(name):
             return True

@@ -12,7 +12,7 @@ KINDS = (
     "death",  # the system ended a rank: the message is all there is
     "general",  # something went wrong in a class of things; another line says what
     "wait",  # a rank waited for one that did not come: that other one is at fault
-    "abort",  # C++ code gave up at the end of something else
+    "end",  # how it ended, when nothing says why
     "stop",  # somebody stopped the job from outside; what ranks say after that counts for nothing
     "warning",  # a run that goes on says it too
     "victim",  # a consequence of what another rank did; never the cause

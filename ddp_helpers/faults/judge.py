@@ -15,7 +15,7 @@ from .lines import Index, Line
 MANY = 400  # messages of one fault that are looked at
 NEAR = 15  # lines below an exception that still belong to its message
 # "cause" and a user's exception are believed first. A stop from outside counts like a general message: by its place.
-ORDER = {"cause": 0, "death": 1, "general": 2, "stop": 2, "wait": 3, "abort": 4, "warning": 5, "victim": 6}
+ORDER = {"cause": 0, "death": 1, "general": 2, "stop": 2, "wait": 3, "end": 4, "warning": 5, "victim": 6}
 OUTER = re.compile(r"ChildFailedError|ProcessRaisedException|ProcessExitedException|CalledProcessError|SignalException")
 # Python's own words for "the other end of this connection has gone".
 GONE = re.compile(r"^(?:ConnectionResetError|BrokenPipeError|ConnectionRefusedError|ConnectionAbortedError|EOFError)$")
@@ -30,6 +30,7 @@ EVALUATES = re.compile("in _sync_(?:module_)?buffers")
 SOURCE_LINE = re.compile(
     r"^[EWIF]\d{4} \S+ \d+ \S+:\d+\] |\[[EWIF]\d* [^\]]*\] ?|\[(?:enforce fail at )?(?:/|\.\./)[^\]\s]*\] ?"
 )
+NAMED = ("abort-at-exit", "interrupted")  # the end of a run, and all there is to say
 # Waits that another message of the same log explains more closely.
 UNSPECIFIC = ("barrier-skipped", "no-rank-zero", "nccl-watchdog-timeout", "nccl-heartbeat")
 SIGNALS = {-9: "exit-code-9", -11: "exit-code-11", -7: "exit-code-7", -6: "exit-code-6"}
@@ -105,11 +106,14 @@ class Judge:
         for event in reversed(inside):
             if OUTER.search(event.name) and event.line != line:
                 continue
+            if not event.line <= line <= event.line + NEAR:
+                continue
             same = self.lines[event.line].stream == here.stream and self.lines[event.line].rank == here.rank
-            if same and event.line <= line <= event.line + NEAR:
-                between = self.lines[event.line + 1 : line + 1]
-                if not any("Traceback" in other.text for other in between):
-                    return event
+            between = self.lines[event.line + 1 : line + 1]
+            # Only the first line of the message may have the prefix; what the C++ runtime says is a message of its own.
+            bare = not any(other.stream or other.text.startswith("terminate called") for other in between)
+            if (same or bare) and not any("Traceback" in other.text for other in between):
+                return event
         return Event(line, line, self._rank_of(line), "", _message(here.text, column))
 
     def _communicators(self) -> dict[str, int]:
@@ -129,7 +133,7 @@ class Judge:
     # -- judging
 
     def verdict(self) -> Explanation:
-        found = [f for f in self.findings if f.order <= ORDER["abort"]]
+        found = [f for f in self.findings if f.order <= ORDER["end"]]
         if self.failed is False:
             return self._nothing()
         if not found:
@@ -165,9 +169,11 @@ class Judge:
             else ()
         )
         who = "torchrun itself" if event.in_agent else "the job" if rank is None else f"rank {rank}"
-        verb = "was stopped" if best.fault.kind == "stop" else "failed first" if self._victims(rank, same) else "failed"
+        named = not best.known or best.fault.kind not in ("general", "end") or best.fault.id in NAMED
+        verb = "failed first" if rank is not None and self._victims(rank, same) else "failed"
+        verb = "was stopped" if best.fault.kind == "stop" else verb
         return Explanation(
-            known=True,
+            known=named,
             headline=f"{who} {verb}: {_died(best.fault) or _short(str(event))}",
             root_rank=None if outside else rank,
             exception=str(event) if event.name else "",
@@ -176,6 +182,7 @@ class Judge:
             same=same,
             victims=self._victims(rank, same),
             faults=self._faults(best),
+            missing="" if named else f"The log says what kind of failure it was, not its cause. {best.fault.sure}",
         )
 
     def _nameless(self, best: Finding) -> set[int | None]:
@@ -201,8 +208,8 @@ class Judge:
     def _exception_of(self, finding: Finding) -> Event:
         """The exception to show: that of the message, or the one that the same process raised right after it."""
         if finding.fault.id == "worker-raises":  # its true exception follows, under "Original Traceback"
-            later = [e for e in self.record.events if e.line > finding.line and e.rank == finding.event.rank]
-            return later[0] if later and "Caught" not in later[0].message and later[0].frames else finding.event
+            inner = (e for e in self.record.events if finding.line < e.start <= finding.line + NEAR)
+            return next((e for e in inner if e.rank == finding.event.rank and e.original), finding.event)
         if finding.event.name or finding.fault.kind == "death":
             return finding.event
         same = [e for e in self.record.events if e.start <= finding.line <= e.line + NEAR and not OUTER.search(e.name)]
@@ -218,7 +225,7 @@ class Judge:
         return tuple(dict.fromkeys(found))[:3]
 
     def _victims(self, rank: int | None, same: tuple[int, ...]) -> tuple[int, ...]:
-        fell = {f.event.rank for f in self.findings if f.order >= ORDER["wait"] and f.fault.kind != "warning"}
+        fell = {f.event.rank for f in self.findings if f.order > ORDER["death"] and f.fault.kind != "warning"}
         fell |= {e.rank for e in self.record.exits.values() if e.code != 0}
         own = {f.event.rank for f in self.findings if f.order <= ORDER["death"]}
         return tuple(sorted(r for r in fell - own if r is not None and r != rank and r not in same))
@@ -305,6 +312,9 @@ class Judge:
         rank = self.first
         who = "the first rank that failed" if rank is None else f"rank {rank}"
         lost = "What is here are only consequences. " if told else ""
+        silent = self._world() - {f.event.rank for f in told}
+        if told and len(silent) == 1:
+            lost += f"Rank {silent.pop()} shows no error here: begin with its output. "
         missing = (
             f"The log does not hold the cause. {lost}Look for the first traceback of {who}, above what you have here, "
             "or in that rank's own log (torchrun --log-dir DIR --redirects 3)."

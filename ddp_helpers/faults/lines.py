@@ -43,6 +43,7 @@ MAX_LENGTH = 2_000  # characters of a line
 # mpirun's, ray's, and the time that containers add.
 PREFIX = re.compile(
     r"""\[rank:?\ ?(\d+)\]:?\ ?
+    |rank(\d+):\ (?=\s*\S)
     |\[[A-Za-z_]\w*?\d*\|(\d+)\]:\ ?
     |\[[A-Za-z_]+?(\d+)\]:\ ?
     |\[(\d+)\]:\ ?(?=\s*\S)

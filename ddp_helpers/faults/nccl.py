@@ -170,7 +170,7 @@ FAULTS = (
         needs="gpu",
         patterns=(
             "ncclSystemError: System call",
-            "NCCL error.*unhandled system error",
+            "NCCL [Ee]rror.*unhandled system error",
         ),
         source="NVIDIA/nccl#975; NVIDIA/nccl#207; vllm-project/vllm#6574",
     ),
@@ -191,7 +191,7 @@ FAULTS = (
         patterns=(
             "ncclUnhandledCudaError: Call to CUDA function failed",
             "NCCL WARN Cuda failure",
-            "NCCL error.*unhandled cuda error",
+            "NCCL [Ee]rror.*unhandled cuda error",
         ),
         source="NVIDIA/nccl#1410; pytorch/pytorch#170045; NVIDIA/nccl#1935",
     ),
@@ -209,7 +209,7 @@ FAULTS = (
         needs="gpu",
         patterns=(
             "ncclInternalError: Internal check failed",
-            "NCCL error.*internal error",
+            "NCCL [Ee]rror.*internal error",
         ),
     ),
     Fault(
@@ -223,7 +223,7 @@ FAULTS = (
         needs="gpu",
         patterns=(
             "ncclInvalidUsage: This usually reflects invalid usage",
-            "NCCL error.*invalid usage",
+            "NCCL [Ee]rror.*invalid usage",
         ),
         source="NVIDIA/nccl#1241; verl-project/verl#161",
     ),

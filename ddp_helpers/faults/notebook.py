@@ -49,7 +49,10 @@ FAULTS = (
         cure="Start fresh processes (torchrun does); keep tensors in datasets on the CPU.",
         lesson="01",
         needs="gpu",
-        patterns=("Cannot re-initialize CUDA in forked subprocess",),
+        patterns=(
+            "Cannot re-initialize CUDA in forked subprocess",
+            "CUDA error: initialization error",
+        ),
         source="huggingface/accelerate#940; pytorch/pytorch#40403; torch/cuda/__init__.py _lazy_init",
     ),
     Fault(

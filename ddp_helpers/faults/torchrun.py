@@ -26,7 +26,10 @@ FAULTS = (
         sure="Look for the first traceback of the rank that the table names.",
         cure="Mend that.",
         lesson="09",
-        patterns=(r"elastic\.multiprocessing\.errors\.(?:api\.)?ChildFailedError",),
+        patterns=(
+            r"elastic\.multiprocessing\.errors\.(?:api\.)?ChildFailedError",
+            r"Child process with PID \d+ terminated with code",
+        ),
     ),
     Fault(
         id="exit-code-9",
@@ -78,7 +81,7 @@ FAULTS = (
     ),
     Fault(
         id="exit-code-6",
-        kind="abort",
+        kind="end",
         see="exitcode  : -6 (pid: 4711)  (SIGABRT)",
         means=(
             "C++ code gave up. A line with what() says why: with gloo a size mismatch, with NCCL the watchdog. "
@@ -92,6 +95,8 @@ FAULTS = (
             r"failed \(exitcode: -6\)",
             r"Signal 6 \(SIGABRT\) received",
             "Fatal Python error: Aborted",
+            r"^Aborted\b",
+            r"line \d+:\s+\d+ Aborted",
             "terminated with signal SIGABRT",
             r"died with <Signals\.SIGABRT",
         ),
@@ -137,7 +142,7 @@ FAULTS = (
     ),
     Fault(
         id="abort-at-exit",
-        kind="abort",
+        kind="end",
         see="terminate called without an active exception",
         means=(
             "A rank ended while torch's threads still ran: destroy_process_group was not called. The work was "

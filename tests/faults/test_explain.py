@@ -296,3 +296,21 @@ def test_a_launcher_that_reports_exit_codes_by_command() -> None:
     explanation = explain(log + traceback(GONE, "[rank0]: "))
     assert (ids(explanation), explanation.root_rank) == (["exit-code-9"], 3)
     assert explanation.headline == "rank 3 failed first: the process was ended by signal 9 (SIGKILL)"
+
+
+def test_a_kind_of_failure_is_not_its_cause() -> None:
+    error = "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:77, unhandled system error, NCCL 2.21.5"
+    error += "\nncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error."
+    explanation = explain(traceback(error, "[rank1]: "))
+    assert (ids(explanation), explanation.root_rank, explanation.known) == (["nccl-system-error"], 1, False)
+    assert "NCCL_DEBUG" in explanation.missing
+    named = error + "\nLast error:\nsocketStartConnect: Connect to 172.17.0.2<38563> failed : Connection refused"
+    assert (ids(explain(traceback(named)))[0], explain(traceback(named)).known) == ("nccl-connection-refused", True)
+
+
+def test_the_rank_that_shows_nothing_is_where_to_look() -> None:
+    error = "torch.distributed.DistBackendError: remote process exited or there was a network error"
+    log = "[rank2]: epoch=1\n" + "".join(traceback(error, f"[rank{rank}]: ") for rank in (0, 1, 3))
+    explanation = explain(log)
+    assert not explanation.known and explanation.faults == ()
+    assert "Rank 2 shows no error here" in explanation.missing
