@@ -12,6 +12,7 @@ import pytest
 
 from ddp_helpers.faults import Explanation, explain
 from ddp_helpers.faults.lines import SMALL
+from ddp_helpers.faults.stopped import explain_stopped
 
 LOGS = Path(__file__).parent / "logs"
 INDEX = list(csv.DictReader((LOGS / "index.tsv").read_text(encoding="utf-8").splitlines(), delimiter="\t"))
@@ -314,3 +315,13 @@ def test_the_rank_that_shows_nothing_is_where_to_look() -> None:
     explanation = explain(log)
     assert not explanation.known and explanation.faults == ()
     assert "Rank 2 shows no error here" in explanation.missing
+
+
+def test_a_run_that_was_stopped_says_who_did_not_come() -> None:
+    where = "rank 0: waiting in all_reduce #2 [2, 2] (line 14)\nrank 1: not there: it is at `time.sleep(99)` (line 18)"
+    explanation = explain_stopped(where)
+    assert (ids(explanation), explanation.root_rank) == (["collective-on-one-rank"], 1)
+    apart = explain_stopped("rank 0: waiting in all_reduce #1 [1] (line 3)\nrank 1: waiting in barrier #1 (line 5)")
+    assert (ids(apart), apart.root_rank) == (["collective-order"], None)
+    alone = explain_stopped("ranks 0, 1: not there: it is at `work()` (line 3)")
+    assert not alone.known and "slow or stuck by itself" in alone.missing
