@@ -75,6 +75,8 @@ def _other_ranks(failure: Failure) -> list[str]:
         rows.append(
             f"{_ranks(failure.victims)} ended when rank {failure.rank} failed; an error printed there is no cause."
         )
+    if failure.finished:
+        rows.append(f"{_ranks(failure.finished)} had reached the end of the script.")
     return rows
 
 

@@ -26,7 +26,8 @@ class Frame(NamedTuple):
 
 @dataclass
 class Failure:
-    """The first failure of a run. `line` is the script's line, the cell's is one more; `victims` fell with it.
+    """The first failure of a run. `line` is the script's line, the cell's is one more; `victims` fell with it,
+    `finished` had reached the end of the script.
 
     `exception_type` is the signal's name for a rank that was killed or crashed, "exit" for one that ended with a code
     and no exception, and "RunTimeout", with rank -1, for a run that was stopped at its timeout.
@@ -38,6 +39,7 @@ class Failure:
     line: int | None
     traceback: str
     victims: list[int] = field(default_factory=list)
+    finished: list[int] = field(default_factory=list)
     frames: list[Frame] = field(default_factory=list)  # outermost first
     others: list[Failure] = field(default_factory=list)  # what went wrong on other ranks, and is no echo of this
     time: float = 0.0
@@ -193,7 +195,9 @@ def find_failure(ranks: list[Rank]) -> Failure | None:
     cause = min(failures, key=lambda f: (_plausibility(f), f.time, f.rank))
     cause.others = [f for f in failures if f is not cause and _plausibility(f) == 0]
     independent = {cause.rank, *(f.rank for f in cause.others)}
-    cause.victims = [rank.rank for rank in ranks if rank.exit_code != 0 and rank.rank not in independent]
+    # A rank leaves imported.json at its script's end; torchrun may still end it while its interpreter shuts down.
+    cause.finished = [r.rank for r in ranks if r.exit_code == 0 or (r.folders[-1] / "imported.json").exists()]
+    cause.victims = [rank.rank for rank in ranks if rank.rank not in {*independent, *cause.finished}]
     return cause
 
 

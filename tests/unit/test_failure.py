@@ -120,3 +120,12 @@ def test_the_report_has_the_cause_on_top_and_at_most_25_lines(tmp_path: Path) ->
     assert "  raised in x.py, line 9, in inner" in said
     assert "  called from cell line 4:  work()" in said
     assert any("Rank 1 failed too" in line for line in said)
+
+
+def test_a_rank_that_had_reached_its_scripts_end_did_not_fall_with_another(tmp_path: Path) -> None:
+    """torchrun ended it with SIGTERM while its interpreter shut down."""
+    run = run_of(tmp_path, {0: raised("RuntimeError", ECHO, 10.0)}, {0: 1, 1: -15, 2: -15})
+    (run.ranks[1].folders[-1] / "imported.json").write_text("{}")
+    failure = find_failure(run.ranks)
+    assert failure is not None
+    assert (failure.rank, failure.finished, failure.victims) == (0, [1], [2])
