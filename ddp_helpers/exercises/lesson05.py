@@ -19,11 +19,12 @@ import numpy as np
 
 from ..result import Run
 from .attempt import Attempt, ScriptExercise, Wrong, crowd, left_by
-from .loading_harness import BATCH, SAMPLES
+from .loading_harness import BATCH, CODE, SAMPLES
 
 HARNESS = "loading_harness.py"
 WORLDS = (2, 1, 3, 4)  # begins with two: most mistakes show, and their hints say most
 FIND = "scripts/05_find.py"
+LIST_IS_SAMPLER = "Any list of numbers can be a loader's sampler: which numbers are left?"
 
 Case = dict[str, Any]
 
@@ -162,7 +163,8 @@ def another_order_each_epoch(attempt: Attempt) -> str | None:
         run, ranks = _tried(attempt, "epochs", str(size), nproc=nproc)
         epochs = [[_flat(epoch) for epoch in cases[-1]["seen"]] for cases in ranks]
         told = [[case["told"] for case in cases if "told" in case] for cases in ranks]
-        hint = _judge_one_permutation(run, size, epochs, told) or _judge_change(run, epochs, told)
+        stale = any(cases[-1]["stale"] for cases in ranks)
+        hint = _judge_one_permutation(run, size, epochs, told) or _judge_change(run, epochs, told, stale)
         if hint:
             return hint
     return None
@@ -196,7 +198,7 @@ def _judge_one_permutation(run: Run, size: int, epochs: list[list[list[int]]], t
     return None
 
 
-def _judge_change(run: Run, epochs: list[list[list[int]]], told: list[list[int]]) -> str | None:
+def _judge_change(run: Run, epochs: list[list[list[int]]], told: list[list[int]], stale: bool) -> str | None:
     for rank, of_rank in enumerate(epochs):
         if len(of_rank) < 3:
             return f"{crowd(run)} rank {rank} has {len(of_rank)} epochs in seen, not 3. Leave the rest as it is."
@@ -205,6 +207,8 @@ def _judge_change(run: Run, epochs: list[list[list[int]]], told: list[list[int]]
             continue
         same = f"{crowd(run)} every rank reads the same in epochs {first} and {second}"
         example = f" (rank 0: {', '.join(map(str, epochs[0][first][:4]))}{', …' * (len(epochs[0][first]) > 4)})."
+        if stale:
+            return f"{same}{example} You make a new sampler. The loader still holds the first one."
         if not told[0]:
             return f"{same}{example} The sampler was told nothing. It does not look at torch's or Python's own seeds."
         return f"{same}{example} The sampler was told {_listed(told[0])}. Is that another number in each epoch?"
@@ -251,6 +255,11 @@ def _judge_stream(run: Run, cases: list[Case]) -> str | None:
         on_one = " Count all workers of all ranks from 0: what is the step from one item to the next?"
         gone = f", and nobody reads item {lost[0]}" if lost else ""
         return f"{where} {_listed(readers)} both read item {twice[0]}{gone}.{on_one}"
+    if lost and 0 < lost[0] < length - 1 and lost == list(range(lost[0], length)):
+        return (
+            f"{where} nobody reads items {lost[0]} to {length - 1}, the end. Does a number in your code stand for the "
+            "length of the stream? It may be any."
+        )
     if lost:
         read = [sum(counts.values()) for counts in by_rank]
         return (
@@ -298,6 +307,12 @@ def _judge_rest(run: Run, rank: int, case: Case, whole: list[int]) -> str | None
     done, left = whole[: step * BATCH], whole[step * BATCH :]
     read = [number for batch in case["batches"] for number in batch]
     where = f"{crowd(run)} rank {rank} stopped after {step} batches of {BATCH} in epoch {epoch}:"
+    strange = [CODE + number for number in read if number not in range(SAMPLES)]
+    if strange:
+        return (
+            f"{where} its loader gives {strange[0]}, which no sample of the dataset is. Is that a sample, or only the "
+            "number of one? Load from the dataset that was given."
+        )
     if read != left:
         return f"{where} {_hint_for_rest(read, case, whole, done, left)}"
     lengths = [len(batch) for batch in case["batches"]]
@@ -307,7 +322,7 @@ def _judge_rest(run: Run, rank: int, case: Case, whole: list[int]) -> str | None
     if again:
         return (
             f"{where} it goes on rightly, but loads {len(again)} samples again only to throw them away, sample "
-            f"{again[0]} first. After an hour of training that takes as long as reading did. Can the sampler skip them?"
+            f"{again[0]} first. After an hour of training that takes as long as reading did. {LIST_IS_SAMPLER}"
         )
     return None
 
@@ -315,7 +330,7 @@ def _judge_rest(run: Run, rank: int, case: Case, whole: list[int]) -> str | None
 def _hint_for_rest(read: list[int], case: Case, whole: list[int], done: list[int], left: list[int]) -> str:
     should = f"It should go on with {_listed(left, 3)}"
     if read == whole:
-        return f"it begins the epoch anew, with sample {read[0]}, which it had trained on. {should}."
+        return f"it begins the epoch anew, with sample {read[0]}, which it had trained on. {should}. {LIST_IS_SAMPLER}"
     if sorted(read) == sorted(left):
         return f"it reads the right samples in another order. {should}."
     if read and read == whole[-len(read) :]:
@@ -420,7 +435,7 @@ CHECKS = {
     "05.3": ScriptExercise(
         "scripts/05_stream.py",
         stream_without_loss,
-        "with 1 to 4 processes, each with 0 to 3 workers, for streams of 0 to 23 items",
+        "with 1 to 4 processes, each with 0 to 3 workers, for streams of 0 to 37 items",
     ),
     "05.4": ScriptExercise(
         "scripts/05_resume.py",

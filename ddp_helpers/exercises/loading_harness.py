@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch.utils.data import Dataset, DistributedSampler
 
 SIZES = (7, 12, 23, 5, 4, 3, 2, 1, 0)
-STREAMS, WORKERS = (12, 23, 5, 1, 0), (3, 0, 1, 2)
+STREAMS, WORKERS = (12, 37, 5, 1, 0), (3, 0, 1, 2)  # longer than the script's own stream, which has 23 items
 STOPS = ((0, 0), (0, 2), (1, 0), (1, 1), (2, 3))  # epoch, step
 BATCH, SAMPLES = 3, 41
 CODE = 1000  # sample number i is the value CODE + i: a number and its sample are not to be mixed up
@@ -45,8 +45,7 @@ class Counting(Dataset[int]):
 def main(mode: str, script: str, *args: str) -> None:
     cases: Cases = []
     leave_group = dist.destroy_process_group
-    if mode == "epochs":
-        note_epochs(cases)
+    made: list[object] = note_epochs(cases) if mode == "epochs" else []
     if mode in ("sampler", "resume"):  # what the script defines may need its group
         dist.destroy_process_group = lambda *_: None
     # Scripts may end without a collective: then a rank that leaves early makes others fail, which still connect to it.
@@ -56,7 +55,8 @@ def main(mode: str, script: str, *args: str) -> None:
     try:
         found = runpy.run_path(script, run_name="read_only" if mode == "stream" else "__main__")
         if mode == "epochs":
-            cases.append({"seen": found["seen"]})
+            stale = len(made) > 1 and getattr(found.get("loader"), "sampler", None) is made[0]
+            cases.append({"seen": found["seen"], "stale": stale})
         elif mode == "sampler":
             try_samplers(found["DistributedEvalSampler"], cases)
         elif mode == "stream":
@@ -75,15 +75,20 @@ def plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else list(value)
 
 
-def note_epochs(cases: Cases) -> None:
-    """Note every epoch that a sampler is told, as a case of its own."""
-    set_epoch = DistributedSampler.set_epoch
+def note_epochs(cases: Cases) -> list[object]:
+    """Note every epoch that a sampler is told, as a case of its own; the list will hold the samplers that are made."""
+    set_epoch, init, made = DistributedSampler.set_epoch, DistributedSampler.__init__, list[object]()
 
     def noting(self: DistributedSampler[Any], epoch: int) -> None:
         cases.append({"told": int(epoch)})
         set_epoch(self, epoch)
 
-    DistributedSampler.set_epoch = noting
+    def noting_itself(self: DistributedSampler[Any], *args: Any, **options: Any) -> None:
+        made.append(self)
+        init(self, *args, **options)
+
+    DistributedSampler.set_epoch, DistributedSampler.__init__ = noting, noting_itself
+    return made
 
 
 def try_samplers(sampler_class: Any, cases: Cases) -> None:

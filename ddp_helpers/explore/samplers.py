@@ -79,7 +79,8 @@ def _in_words(
         f"loader = DataLoader(dataset, batch_size={batch_size}, sampler=sampler)",
         "sampler.set_epoch(epoch)  # before each epoch" if set_epoch else "# set_epoch is not called",
         "",
-        f"steps an epoch: {steps} · samples in one, all ranks: {together} · again: {again} · not read: {dropped}",
+        f"steps an epoch: {steps} · samples per step, all ranks together: {together} · "
+        f"again: {again} · not read: {dropped}",
         f"epoch {epoch + 1} reads {'the same as' if first == second else 'other batches than'} epoch {epoch}",
     ]
     return "\n".join(lines)

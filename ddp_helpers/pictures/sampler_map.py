@@ -68,11 +68,12 @@ def sampler_map(
     down = -(-len(drawn) // across)
     foot = 0.48 if any(epoch.dropped for epoch in drawn) else 0.1
     height = HEAD + min(len(drawn[0].ranks), MOST_RANKS) * ROW + foot
-    page = max(5.6, 2 * MARGIN + across * width + (across - 1) * PANEL_GAP)
+    title = _title(epochs)
+    page = max(5.6, 0.3 + 0.106 * len(title), 2 * MARGIN + across * width + (across - 1) * PANEL_GAP)
     notes = [line for note in _notes(epochs) for line in wrap(note, int((page - 2 * MARGIN) / 0.078))]
     below = 0.15 + 0.22 * len(notes)
     top = 0.55 + down * height
-    figure, axes = canvas(page, top + below, _title(epochs))
+    figure, axes = canvas(page, top + below, title)
     for number, epoch in enumerate(drawn):
         row, column = divmod(number, across)
         x, y = MARGIN + column * (width + PANEL_GAP), below + top - 0.55 - row * height
@@ -242,7 +243,10 @@ def _title(epochs: list[Epoch]) -> str:
     dropped = _range(len(epoch.dropped) for epoch in epochs)
     parts = [f"{again} read again" if again != "0" else "", f"{dropped} not read" if dropped != "0" else ""]
     found = ", ".join(filter(None, parts)) or "each sample read once"
-    return f"{who}: {found}" + (" in each epoch" if len(epochs) > 1 else "")
+    if len(epochs) == 1:
+        return f"{who}: {found}"
+    alike = all(epoch == epochs[0] for epoch in epochs)
+    return f"{who}: {found}{', every epoch the same' if alike else ' in each epoch'}"
 
 
 def _range(counts: Any) -> str:

@@ -103,6 +103,10 @@ OTHER_STYLES = {
     ),
     "05.2 sets the attribute": ("05.2", "sampler.epoch = epoch\n"),
     "05.2 through the loader, from 1": ("05.2", "loader.sampler.set_epoch(epoch + 1)\n"),
+    "05.2 a new sampler, in a new loader": (
+        "05.2",
+        "loader = DataLoader(samples, batch_size=2, sampler=DistributedSampler(samples, seed=epoch))\n",
+    ),
     "05.3 counts on, worker first": (
         "05.3",
         """
@@ -132,6 +136,16 @@ OTHER_STYLES = {
         sampler.set_epoch(epoch)
         batches = list(BatchSampler(sampler, batch_size, drop_last=False))[step:]
         return DataLoader(dataset, batch_sampler=batches)
+        """,
+    ),
+    "05.4 draws the numbers that are done": (
+        "05.4",
+        """
+        sampler.set_epoch(epoch)
+        numbers = iter(sampler)
+        for _ in range(step * batch_size):
+            next(numbers)
+        left = list(numbers)
         """,
     ),
 }
@@ -243,6 +257,18 @@ SET_EPOCH = {
     ),
     "nothing": ("pass\n", "The sampler was told nothing"),
     "torch's seed": ("import torch\ntorch.manual_seed(epoch)\n", "The sampler was told nothing"),
+    "a new sampler that nobody uses": (
+        "sampler = DistributedSampler(samples, seed=epoch)\n",
+        "You make a new sampler. The loader still holds the first one.",
+    ),
+    "a new sampler that nobody uses is told": (
+        "sampler = DistributedSampler(samples)\nsampler.set_epoch(epoch)\n",
+        "You make a new sampler. The loader still holds the first one.",
+    ),
+    "a new sampler and loader, both untold": (
+        "sampler = DistributedSampler(samples)\nloader = DataLoader(samples, batch_size=2, sampler=sampler)\n",
+        "The sampler was told nothing",
+    ),
     "the rank": ("sampler.set_epoch(dist.get_rank())\n", "rank 1 1, 1 and 1: the ranks no longer share"),
     "epoch and rank": (
         "sampler.set_epoch(epoch + 10 * dist.get_rank())\n",
@@ -294,6 +320,24 @@ STREAM = {
         start = (self.rank * each + number) * size
         items = islice(items, start, start + size)
         """,
+        "nobody reads items 18 to 36, the end",
+    ),
+    "blocks of a known length, rounded up": (
+        """
+        info = get_worker_info()
+        number, each = (info.id, info.num_workers) if info else (0, 1)
+        size = -(-23 // (self.world_size * each))
+        start = (self.rank * each + number) * size
+        items = islice(items, start, start + size)
+        """,
+        "nobody reads items 24 to 36, the end",
+    ),
+    "readers counted from 1": (
+        """
+        info = get_worker_info()
+        number, each = (info.id, info.num_workers) if info else (0, 1)
+        items = islice(items, self.rank * each + number + 1, None, self.world_size * each)
+        """,
         "does each have a number of its own, below the step?",
     ),
 }
@@ -334,6 +378,13 @@ RESUME = {
         return DataLoader(dataset, 1, sampler=list(sampler)[step * batch_size:])
         """,
         "the order is right, but the batches have 1, 1",
+    ),
+    "numbers in place of samples": (
+        """
+        sampler.set_epoch(epoch)
+        return DataLoader(list(sampler)[step * batch_size:], batch_size)
+        """,
+        "which no sample of the dataset is. Is that a sample",
     ),
     "a mistake in the code": ("left = list(sampler)[steps:]\n", "name 'steps' is not defined"),
 }

@@ -20,19 +20,22 @@ def explorer() -> Explorer:
 def test_it_begins_with_a_picture(explorer: Explorer) -> None:
     assert bytes(explorer._image.value).startswith(b"\x89PNG")
     assert "DistributedSampler(dataset, shuffle=False, drop_last=False)" in explorer.text
-    assert "steps an epoch: 2 · samples in one, all ranks: 8 · again: 2 · not read: 0" in explorer.text
+    assert "steps an epoch: 2 · samples per step, all ranks together: 8 · again: 2 · not read: 0" in explorer.text
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
         ({"size": 12}, "again: 0 · not read: 0"),
-        ({"ranks": 3}, "steps an epoch: 2 · samples in one, all ranks: 6 · again: 2"),
-        ({"ranks": 1}, "steps an epoch: 5 · samples in one, all ranks: 2 · again: 0"),
-        ({"batch_size": 1}, "steps an epoch: 3 · samples in one, all ranks: 4 · again: 2"),
-        ({"drop_last": True}, "steps an epoch: 1 · samples in one, all ranks: 8 · again: 0 · not read: 2"),
-        ({"size": 3, "ranks": 7}, "steps an epoch: 1 · samples in one, all ranks: 7 · again: 4"),
-        ({"size": 3, "ranks": 7, "drop_last": True}, "steps an epoch: 0 · samples in one, all ranks: 0 · again: 0"),
+        ({"ranks": 3}, "steps an epoch: 2 · samples per step, all ranks together: 6 · again: 2"),
+        ({"ranks": 1}, "steps an epoch: 5 · samples per step, all ranks together: 2 · again: 0"),
+        ({"batch_size": 1}, "steps an epoch: 3 · samples per step, all ranks together: 4 · again: 2"),
+        ({"drop_last": True}, "steps an epoch: 1 · samples per step, all ranks together: 8 · again: 0 · not read: 2"),
+        ({"size": 3, "ranks": 7}, "steps an epoch: 1 · samples per step, all ranks together: 7 · again: 4"),
+        (
+            {"size": 3, "ranks": 7, "drop_last": True},
+            "steps an epoch: 0 · samples per step, all ranks together: 0 · again: 0",
+        ),
         ({"shuffle": True}, "epoch 1 reads other batches than epoch 0"),
         ({"shuffle": True, "set_epoch": False}, "epoch 1 reads the same as epoch 0"),
         ({"set_epoch": False}, "# set_epoch is not called"),

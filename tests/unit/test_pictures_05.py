@@ -61,6 +61,7 @@ EVERY_MAP = {
     "larger than a page": lambda: pictures.sampler_map(dealt(1797, 10, 7), batch_size=64),
     "nothing read": lambda: pictures.sampler_map(dealt(3, 7, drop_last=True), size=3),
     "one rank": lambda: pictures.sampler_map(dealt(32, 1, 2), batch_size=5),
+    "a small page, a long title": lambda: pictures.sampler_map([[[1], [1]], [[1], [1]]]),
     "everyone everything": lambda: pictures.sampler_map([[[[0, 1], [2, 3]]]] * 4),
     "large numbers twice": lambda: pictures.sampler_map([[[1700, 1701]], [[1701, 12345]]], size=1702),
 }
@@ -135,7 +136,12 @@ def test_epochs_stand_side_by_side_with_their_numbers() -> None:
     figure = pictures.sampler_map(dealt(10, 4, 3), batch_size=2, first_epoch=5)
     places = [at(figure, f"epoch {epoch}")[0] for epoch in (5, 6, 7)]
     assert len({y for _, y in places}) == 1 and [x for x, _ in places] == sorted(x for x, _ in places)
-    assert texts(figure)[0].endswith("in each epoch")
+    assert texts(figure)[0] == "4 ranks: 2 read again in each epoch"
+
+
+def test_epochs_that_are_all_the_same_do_not_sound_like_a_success() -> None:
+    forgot = [[share] * 3 for (share,) in dealt(9, 3)]
+    assert texts(pictures.sampler_map(forgot))[0] == "3 ranks: each sample read once, every epoch the same"
 
 
 def test_a_run_brings_what_its_ranks_returned_as_seen() -> None:
