@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from collections.abc import Callable, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -151,6 +152,9 @@ def _guess_mean(shards: list[list[float]], means: list[Any], rank: int) -> str:
     world, mean, own = len(shards), means[rank], shards[rank]
     total, count = sum(map(sum, shards)), sum(map(len, shards))
     local = [fmean(shard) if shard else 0.0 for shard in shards]
+    right = next((r for r, value in enumerate(means) if _close(value, total / count)), None)
+    if right is not None:
+        return f"Rank {right} has it. Which collective leaves the result on every rank, and not on one?"
     if own and _close(mean, fmean(own)):
         return f"That is the mean of rank {rank}'s own scores: has anybody asked the others?"
     if _close(mean, fmean(local)) or _close(mean, fmean(fmean(shard) for shard in shards if shard)):
@@ -167,11 +171,8 @@ def _guess_mean(shards: list[list[float]], means: list[Any], rank: int) -> str:
         return f"That is the sum of all, divided by rank {rank}'s own count. Who counts the others' scores?"
     if _close(mean, total / world):
         return f"That is the sum of all, divided by the number of ranks. {count} scores went into it."
-    if any(_close(value, total / count) for value in means):
-        right = next(r for r, value in enumerate(means) if _close(value, total / count))
-        return f"Rank {right} has it. Which collective leaves the result on every rank, and not on one?"
-    whole = sum(int(score) for shard in shards for score in shard)
-    if mean in (math.floor(total / count), whole // count) or _close(mean, whole / count):
+    wholes = [sum(int(score) for shard in shards for score in shard), sum(int(sum(shard)) for shard in shards)]
+    if mean == math.floor(total / count) or any(mean == n // count or _close(mean, n / count) for n in wholes):
         return "Only whole numbers seem to have been added up. Which dtype do the sums have?"
     return f"All scores sum up to {total:g}, and there are {count}: on this rank, which of the two is another?"
 
@@ -205,7 +206,7 @@ def ring_all_reduce(attempt: Attempt) -> str | None:
         for shape, dtype in SHAPES:
             values = [[dice.randint(-99, 99) for _ in range(math.prod(shape))] for _ in range(world)]
             cases.append([[{"values": row, "dtype": dtype, "shape": shape}] for row in values])
-        run, seen = _called(attempt, "ring_all_reduce", cases)
+        run, seen = _rung(attempt, cases)
         for judge in (_judge_calls, _judge_sums, _judge_ring):
             for (shape, dtype), case, ranks in zip(SHAPES, cases, seen, strict=True):
                 tensors: list[list[int]] = [arguments[0]["values"] for arguments in case]
@@ -213,6 +214,17 @@ def ring_all_reduce(attempt: Attempt) -> str | None:
                 if hint:
                     return f"{crowd(run)} on a tensor of shape {shape}, {hint}"
     return None
+
+
+def _rung(attempt: Attempt, cases: list[list[list[Any]]]) -> tuple[Run, list[list[Seen]]]:
+    try:
+        return _called(attempt, "ring_all_reduce", cases)
+    except Wrong as wrong:
+        cuts = re.search(r"\b(chunk|split)\(", Path(attempt.script).read_text(encoding="utf-8"))
+        if wrong.failure.startswith("IndexError") and cuts:
+            fewer = f"`{cuts[1]}` may return fewer pieces than there are ranks."
+            raise Wrong(f"{wrong}\n{fewer} Which function always returns as many as it is told?") from None
+        raise
 
 
 def _judge_calls(tensors: list[list[int]], ranks: list[Seen], item: int) -> str | None:
@@ -265,14 +277,16 @@ def _guess_sum(tensors: list[list[int]], got: float, index: int) -> str:
 
 def _judge_ring(tensors: list[list[int]], ranks: list[Seen], item: int) -> str | None:
     world, count = len(ranks), len(tensors[0])
-    most = 2 * (world - 1) * -(-count // world) * item
+    chunk = -(-count // world) * item
+    most = 2 * (world - 1) * chunk
     for rank, seen in enumerate(ranks):
         sends = [message for message in seen["messages"] if message["name"] == "send"]
         sent, peers = sum(message["bytes"] for message in sends), sorted({message["peer"] for message in sends})
         if sent > most:
             return (
                 f"the sums are right, but rank {rank} sent {sent} bytes, {sent / (count * item):.2f} times the tensor. "
-                f"2 (N - 1)/N is {2 * (world - 1) / world:.2f}. Does more than one chunk travel in a step?"
+                f"2 (N - 1)/N is {2 * (world - 1) / world:.2f}. "
+                + _guess_excess(max(message["bytes"] for message in sends), chunk, count * item)
             )
         if len(peers) > 1:
             return f"the sums are right, but rank {rank} sent to {_ranks(peers)}. In a ring it sends to one neighbour."
@@ -282,6 +296,12 @@ def _judge_ring(tensors: list[list[int]], ranks: list[Seen], item: int) -> str |
             guess = _guess_bytes(seen["returned"], sent, item)
             return f"the sums are right, but rank {rank} returned {seen['returned']}, and {sent} bytes left it. {guess}"
     return None
+
+
+def _guess_excess(largest: int, chunk: int, whole: int) -> str:
+    if chunk < largest < whole:
+        return f"The largest message had {largest} bytes. How large need the largest chunk be?"
+    return "Does more than one chunk travel in a step?"
 
 
 def _guess_bytes(returned: Any, sent: int, item: int) -> str:

@@ -37,9 +37,7 @@ CODE = {
     "reduce_scatter": (
         "x = torch.empty(len(mine) // world)\ndist.reduce_scatter(x, list(mine.chunk(world)), op=dist.ReduceOp.{op})"
     ),
-    "all_to_all": (
-        "x = [torch.empty(len(mine) // world) for _ in range(world)]\ndist.all_to_all(x, list(mine.chunk(world)))"
-    ),
+    "all_to_all": "x = torch.empty_like(mine)\ndist.all_to_all_single(x, mine)",  # gloo of torch 2.9 has no other
     "send and recv": (
         "x = torch.empty_like(mine)\n"
         "request = dist.isend(mine, (rank + 1) % world)\n"
@@ -70,10 +68,20 @@ def collectives(name: str = "all_reduce") -> Explorer:
         "name": library.Dropdown(options=list(CODE), value=name, description="collective"),
         "ranks": library.IntSlider(MOST_RANKS, 2, MOST_RANKS, description="ranks"),
         "op": library.Dropdown(options=list(REDUCE), description="op"),
-        "root": library.Dropdown(options=list(range(MOST_RANKS)), description="root"),
+        "root": library.IntSlider(0, 0, MOST_RANKS - 1, description="root"),
         **{f"rank{rank}": text(rank) for rank in range(MOST_RANKS)},
     }
+    if hasattr(controls["ranks"], "observe"):  # before the picture's own observers: they see the root that is left
+        controls["ranks"].observe(lambda change: _offer(controls), names="value")
     return Explorer(controls, _draw, _explain)
+
+
+def _offer(controls: dict[str, Any]) -> None:
+    """Leave only the ranks that there are."""
+    ranks = controls["ranks"].value
+    controls["root"].max = ranks - 1  # a slider moves a greater root down
+    for rank in range(MOST_RANKS):
+        controls[f"rank{rank}"].layout.display = None if rank < ranks else "none"
 
 
 def result(name: str, rows: list[list[float]], op: str = "SUM", root: int = 0) -> tuple[Rows, Rows]:

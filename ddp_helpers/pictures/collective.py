@@ -37,8 +37,9 @@ def collective(what: Run | Mapping[str, tuple[Sequence[Any], Sequence[Any]]], ti
            Run: each rank has returned the dicts `before` and `after`, a name → that rank's row.
     root   the rank that `reduce` sums to: on the others its result is scratch, and drawn hatched
 
-    A value that exactly one rank held before has that rank's colour, and a line from there; one that is made of several
-    ranks' values is white. Raises ValueError for a run that returned no such dicts, and for rows that do not match.
+    A value that stood on exactly one rank before has that rank's colour, and a line from there; one that is made of
+    several ranks' values is white. Values tell where lines start: no two ranks should share one, nor a sum contain a 0.
+    Raises ValueError for a run that returned no such dicts, and for rows that do not match.
     """
     panels = [_panel(name, rows, root) for name, rows in (_of_run(what) if hasattr(what, "ranks") else what).items()]
     if not panels:
@@ -194,7 +195,7 @@ def _draw_lines(axes: Axes, panel: Panel, start: float, end: float, heights: lis
 
 
 def _key(panels: list[Panel]) -> str:
-    words = ["a value in a rank's colour came from that rank alone"]
+    words = ["a value in a rank's colour stood on that rank alone before"]
     values = [(value, panel) for panel in panels for row in panel.after for value in row]
     if any(value is not None and origin(value, panel.before) is None for value, panel in values):
         words.append("white: made of several ranks' values")

@@ -221,6 +221,11 @@ MEAN = {
         "return (sums[0] / sums[1]).item() if dist.get_rank() == 0 else 1000.0\n",
         "Rank 0 has it. Which collective leaves the result on every rank",
     ),
+    "reduced to rank 0, with what is left elsewhere": (
+        "sums = torch.tensor([sum(scores), float(len(scores))])\ndist.reduce(sums, dst=0)\n"
+        "return (sums[0] / sums[1]).item()\n",
+        "Rank 0 has it. Which collective leaves the result on every rank",
+    ),
     "only rank 0 returns it": (
         "sums = torch.tensor([sum(scores), float(len(scores))])\ndist.all_reduce(sums)\n"
         "if dist.get_rank() == 0:\n    return (sums[0] / sums[1]).item()\n",
@@ -238,6 +243,11 @@ MEAN = {
     "whole numbers": (
         "sums = torch.tensor([sum(scores), len(scores)], dtype=torch.int64)\ndist.all_reduce(sums)\n"
         "return (sums[0] // sums[1]).item()\n",
+        "Only whole numbers",
+    ),
+    "sums cut to whole numbers": (
+        "sums = torch.tensor([sum(scores), len(scores)], dtype=torch.int64)\ndist.all_reduce(sums)\n"
+        "return (sums[0] / sums[1]).item()\n",
         "Only whole numbers",
     ),
     "the lesson's own answer": ("return 4.5\n", "on this rank, which of the two is another?"),
@@ -284,13 +294,29 @@ RING = {
         ring(split="tensor.view(-1)[:tensor.numel() // world * world].chunk(world)"),
         "who takes care of the rest?",
     ),
+    "fewer chunks than ranks": (
+        ring(split="tensor.view(-1).chunk(world)"),
+        "`chunk` may return fewer pieces than there are ranks. Which function always returns",
+    ),
+    "pieces of one length": (
+        ring(split="tensor.view(-1).split(-(-tensor.numel() // world))"),
+        "`split` may return fewer pieces than there are ranks. Which function always returns",
+    ),
+    "counts chunks past the last": (
+        ring(exchange=EXCHANGE + "\nchunks[rank + 1]"),
+        "rank 1 failed (cell line 16: chunks[rank + 1]): IndexError: tuple index out of range",
+    ),
     "sums a copy": (ring(split="tensor.clone().view(-1).tensor_split(world)"), "written into `tensor` itself?"),
     "whole tensors go round": (
         RANKS + "total, travelling, sent = tensor.clone(), tensor.clone(), 0\nfor step in range(world - 1):\n"
         "    received = torch.empty_like(tensor)\n    request = dist.isend(travelling, (rank + 1) % world)\n"
         "    dist.recv(received, (rank - 1) % world)\n    request.wait()\n    sent += tensor.nbytes\n"
         "    total += received\n    travelling = received\ntensor.copy_(total)\nreturn sent\n",
-        "2.00 times the tensor. 2 (N - 1)/N is 1.33",
+        "2.00 times the tensor. 2 (N - 1)/N is 1.33. Does more than one chunk travel in a step?",
+    ),
+    "cuts along the first dimension": (
+        ring(split="tensor.tensor_split(world)"),
+        "The largest message had 40 bytes. How large need the largest chunk be?",
     ),
     "each chunk straight to its owner": (
         RANKS + "chunks, sent = tensor.view(-1).tensor_split(world), 0\nfor add in (True, False):\n"

@@ -87,10 +87,21 @@ def test_each_control_changes_picture_code_and_result() -> None:
         ({"rank3": "1 2"}, "The ranks hold 4, 4, 4, 2 values. A collective takes tensors of one shape"),
         ({"rank0": "", "rank1": "", "rank2": "", "rank3": ""}, "The ranks hold 0, 0, 0, 0 values"),
         ({"name": "scatter", "ranks": 3}, "scatter gives each of the 3 ranks an equal part, and 4 values cannot"),
-        ({"name": "broadcast", "root": 3, "ranks": 3}, "There is no rank 3 among 3 ranks"),
     ],
 )
 def test_what_a_real_collective_could_not_do_is_said(change: dict[str, Any], said: str) -> None:
     explorer = collectives()
     explorer.set(**change)
     assert said in explorer.text and explorer._image.layout.display == "none"
+
+
+def test_only_the_ranks_that_there_are_can_be_chosen_and_edited() -> None:
+    explorer = collectives("broadcast")
+    explorer.set(root=3, ranks=3)
+    fields = [explorer.controls[f"rank{rank}"].layout.display for rank in range(4)]
+    assert fields == [None, None, None, "none"]
+    assert (explorer.values["root"], explorer.controls["root"].max) == (2, 2) and "src=2" in explorer.text
+    explorer.set(ranks=4)
+    assert explorer.controls["rank3"].layout.display is None and explorer.controls["root"].max == 3
+    with pytest.raises(ValueError, match="There is no rank 3 among 3 ranks"):
+        result("broadcast", ROWS[:3], root=3)

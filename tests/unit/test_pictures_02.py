@@ -104,6 +104,17 @@ def test_a_step_of_a_ring_takes_from_the_rank_itself_and_one_other() -> None:
     assert origin(5, [[5], [5]]) is None  # two ranks held it: nobody can tell
 
 
+def test_both_steps_of_the_lessons_ring_have_each_ranks_two_lines() -> None:
+    start: Any = [[1, 2, 3], [10, 20, 30], [100, 200, 300]]
+    between: Any = [[1, 2, 303], [11, 20, 30], [100, 220, 300]]
+    end: Any = [[1, 222, 303], [11, 20, 333], [111, 220, 300]]
+    for before, after in ((start, between), (between, end)):
+        assert [senders(rank, before, after) for rank in range(3)] == [{0, 2}, {1, 0}, {2, 1}]
+    figure = pictures.collective({"step 2": (between, end)})
+    assert sorted(text for text, colour in cells(figure) if colour == PAPER) == ["111", "222", "333"]
+    assert any("stood on that rank alone before" in text for text in texts(figure))
+
+
 def test_a_runs_values_are_those_that_its_ranks_returned() -> None:
     def rank(number: int) -> Any:
         before, after = {"shift": torch.tensor([number + 1.5])}, {"shift": [2.5 - number]}
