@@ -1,8 +1,10 @@
-"""Runs inside a rank, around a learner's script, for the exercises of lesson 03: ``ddp_harness.py WHAT SCRIPT SEED``.
+"""Runs inside a rank, around a learner's script, for the exercises of lesson 03:
+``ddp_harness.py WHAT SCRIPT SEED [BACKEND]``.
 
 WHAT is "share" (03.1: the script's share() is given other models), "losses" (03.2: its to_backward() is given other
 losses), or a name in TRAININGS (03.3 to 03.5: the script trains on digits in another order). Beside it stands the
 truth: the same in one process, with code of our own and no collective. Both go to seen.json beside the rank's logs.
+BACKEND is what dist.get_backend() answers to the script, whatever is the case.
 """
 
 from __future__ import annotations
@@ -44,12 +46,13 @@ TRAININGS = {
 }
 
 
-def main(what: str, script: str, seed: str) -> None:
+def main(what: str, script: str, seed: str, backend: str = "") -> None:
     watch = Watch()
     with the_group_stays():
         if what in TRAININGS:
             with other_digits(int(seed)):
-                watch.run(script)
+                with said_to_be(backend), saved_aside(watch.saved), counted(watch):
+                    watch.run(script)
                 seen = judge_training(watch, TRAININGS[what])
         else:
             watch.run(script)
@@ -69,6 +72,62 @@ def the_group_stays() -> Iterator[None]:
         yield
     finally:
         dist.destroy_process_group = leave
+
+
+@contextmanager
+def said_to_be(backend: str) -> Iterator[None]:
+    """dist.get_backend() answers `backend`; torch itself asks elsewhere."""
+    get_backend = dist.get_backend
+    if backend:
+        dist.get_backend = lambda *_, **__: backend
+    try:
+        yield
+    finally:
+        dist.get_backend = get_backend
+
+
+@contextmanager
+def saved_aside(saved: list[tuple[str, Any]]) -> Iterator[None]:
+    """What the script saves goes beside the logs, not over the learner's own file, and is noted in `saved`."""
+    save, load, folder = torch.save, torch.load, Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parent.parent
+
+    def aside(file: Any) -> Any:
+        return folder / Path(file).name if isinstance(file, str | os.PathLike) else file
+
+    def save_aside(thing: Any, f: Any, *args: Any, **options: Any) -> None:
+        copied = {name: value.clone() for name, value in thing.items()} if is_state(thing) else thing
+        saved.append((str(f), copied))
+        save(thing, aside(f), *args, **options)
+
+    def load_aside(f: Any, *args: Any, **options: Any) -> Any:
+        return load(aside(f), *args, **options)
+
+    torch.save, torch.load = save_aside, load_aside
+    try:
+        yield
+    finally:
+        torch.save, torch.load = save, load
+
+
+def is_state(thing: Any) -> bool:
+    """Is that what state_dict() gives: tensors by their names?"""
+    return isinstance(thing, dict) and all(isinstance(value, torch.Tensor) for value in thing.values())
+
+
+@contextmanager
+def counted(watch: Watch) -> Iterator[None]:
+    """Count the numbers that the script itself sends with all_reduce; DDP's own messages do not come this way."""
+    all_reduce = dist.all_reduce
+
+    def count(tensor: Any, *args: Any, **options: Any) -> Any:
+        watch.sent += tensor.numel()
+        return all_reduce(tensor, *args, **options)
+
+    dist.all_reduce = count
+    try:
+        yield
+    finally:
+        dist.all_reduce = all_reduce
 
 
 # ---- 03.1: share() --------------------------------------------------------------------------------------------------
@@ -105,6 +164,7 @@ def judge_kind(share: Callable[[Any], Any], kind: str, seed: int) -> dict[str, A
     own = gradients(truth, x[rank::world], y[rank::world])
     right, found = gradients(truth, x, y), gradients(model, x[rank::world], y[rank::world])
     same_parts = found.shape == right.shape
+    place = at(found - right) if same_parts else 0
     for _ in range(3):
         for net, part in ((model, slice(rank, None, world)), (truth, slice(None))):
             gradients(net, x[part], y[part])
@@ -115,8 +175,8 @@ def judge_kind(share: Callable[[Any], Any], kind: str, seed: int) -> dict[str, A
         "untied": len(list(model.parameters())) != len(list(truth.parameters())),
         "complete": same_parts,
         "gradient": describe(found, right, own, world) if same_parts else "",
-        "value": found[at(right)].item() if same_parts else 0.0,
-        "right": right[at(right)].item(),
+        "value": found[place].item() if same_parts else 0.0,
+        "right": right[place].item(),
         "later": same_parts
         and apart(parameters_to_vector(model.parameters()), parameters_to_vector(truth.parameters())),
         "wrapper": isinstance(returned, torch.nn.Module) and returned is not model,
@@ -142,9 +202,9 @@ def apart(a: torch.Tensor, b: torch.Tensor, tolerance: float = 1e-5) -> bool:
     return a.shape != b.shape or not torch.allclose(a, b, rtol=1e-4, atol=tolerance)
 
 
-def at(gradient: torch.Tensor) -> int:
-    """Where to look: the largest element."""
-    return int(gradient.abs().argmax())
+def at(difference: torch.Tensor) -> int:
+    """Where to look: at the element that is off by most."""
+    return int(difference.abs().argmax())
 
 
 def describe(found: torch.Tensor, right: torch.Tensor, own: torch.Tensor, world: int) -> str:
@@ -201,10 +261,13 @@ def judge_split(to_backward: Callable[[Any], Any], sizes: list[int], seed: int) 
         "sums averaged": right * count / world,
         "one vote a rank, summed": by_rank * world,
         "summed": right * world,
+        "written for 6 + 2": right * count / 8 * 2 / world,
+        "written for 8 samples": right * count / 8,
+        "written for 2 ranks": right * 2 / world,
     }
     found = linear.weight.grad
     names = [name for name, gradient in candidates.items() if not apart(found, gradient, 1e-6)]
-    place = at(right.flatten())
+    place = at((found - right).flatten())
     values = {"value": found.flatten()[place].item(), "right": right.flatten()[place].item()}
     return {"sizes": sizes, "gradient": names[0] if names else "other", **values}
 
@@ -217,13 +280,15 @@ class Watch:
 
     def __init__(self) -> None:
         self.globals: dict[str, Any] = {}
-        self.samples = self.wrapped_calls = self.steps = 0
+        self.samples = self.wrapped_calls = self.averaged_calls = self.steps = self.sent = 0
+        self.saved: list[tuple[str, Any]] = []
+        self.held_out: set[bytes] = set()  # images of these that were looked at
         self.first: torch.Tensor | None = None
         self.optimizer: Any = None
 
     def run(self, script: str) -> None:
         handles = [
-            torch.nn.modules.module.register_module_forward_pre_hook(self._forward),
+            torch.nn.modules.module.register_module_forward_hook(self._forward),
             register_optimizer_step_pre_hook(self._step),
         ]
         sys.argv[:] = [script]
@@ -232,12 +297,17 @@ class Watch:
         for handle in handles:
             handle.remove()
 
-    def _forward(self, module: Any, inputs: tuple[Any, ...]) -> None:
-        if not torch.is_grad_enabled():
-            return
-        self.wrapped_calls += isinstance(module, DistributedDataParallel)
+    def _forward(self, module: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        if isinstance(module, DistributedDataParallel) and torch.is_grad_enabled():
+            self.wrapped_calls += 1
+            self.averaged_calls += module.require_backward_grad_sync
         if isinstance(module, torch.nn.Linear) and module.in_features == 64:
-            self.samples += len(inputs[0])
+            self.held_out |= {row.numpy().tobytes() for row in inputs[0].detach()}
+            if output.requires_grad:  # a sample counts when backward comes back to it: some forwards are only to look
+                output.register_hook(self._trained_on)
+
+    def _trained_on(self, gradient: torch.Tensor) -> None:
+        self.samples += len(gradient)
 
     def _step(self, optimizer: Any, *_: Any) -> None:
         self.steps += 1
@@ -250,13 +320,27 @@ class Watch:
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
 
+class Arrays(dict[str, Any]):
+    """Used as np.load's own: data["images"], data.files, and in a with statement."""
+
+    @property
+    def files(self) -> list[str]:
+        return list(self)
+
+    def __enter__(self) -> Arrays:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
 @contextmanager
 def other_digits(seed: int) -> Iterator[None]:
     """np.load gives the digits in another order. Among the held-out ones, half of the last rank's labels are made
     wrong, so that the ranks' accuracies differ."""
     load = np.load
 
-    def load_shuffled(*args: Any, **options: Any) -> dict[str, Any]:
+    def load_shuffled(*args: Any, **options: Any) -> Arrays:
         with load(*args, **options) as data:
             order = np.random.default_rng(seed).permutation(len(data["labels"]))
             images, labels = data["images"][order], data["labels"][order]
@@ -264,7 +348,7 @@ def other_digits(seed: int) -> Iterator[None]:
         if world > 1:
             spoiled = slice(HELD_OUT.start + world - 1, HELD_OUT.stop, 2 * world)
             labels[spoiled] = (labels[spoiled] + 1) % 10
-        return {"images": images, "labels": labels}
+        return Arrays(images=images, labels=labels)
 
     np.load = load_shuffled
     try:
@@ -282,7 +366,9 @@ def judge_training(watch: Watch, training: Training) -> dict[str, Any]:
     mine = parameters_to_vector(watch.parameters()).detach()
     if found.shape != first.shape:
         return {"missing": "the model of the broken script, with all of its parameters in the optimizer"}
-    rank, place = int(os.environ["RANK"]), at(first)
+    rank, place = int(os.environ["RANK"]), at(found - first)
+    held_out = torch.from_numpy(np.load("../data/digits.npz")["images"])[HELD_OUT.start : HELD_OUT.stop]
+    rows = {row.numpy().tobytes() for row in held_out.flatten(1) / 16}
     return {
         "samples": watch.samples,
         "share": training.steps * BATCH // world,
@@ -298,8 +384,22 @@ def judge_training(watch: Watch, training: Training) -> dict[str, Any]:
         "off": (mine - weights).abs().max().item(),
         "correct": [int(correct[share::world].sum()) for share in range(world)],
         "sizes": [len(HELD_OUT[share::world]) for share in range(world)],
+        "looked_at": len(rows & watch.held_out),
+        "sent": watch.sent,
+        "averaged_calls": watch.averaged_calls,
+        "parameters": len(first),
+        "saved": [describe_saved(path, thing, weights) for path, thing in watch.saved],
         "rank": rank,
     }
+
+
+def describe_saved(path: str, thing: Any, right: torch.Tensor) -> dict[str, Any]:
+    """A checkpoint: where to, whose names are in it, and how far its weights are off."""
+    if not is_state(thing) or not thing:
+        return {"path": path, "kind": type(thing).__name__, "names": [], "off": None}
+    values = parameters_to_vector(thing.values())
+    off = (values - right).abs().max().item() if values.shape == right.shape else None
+    return {"path": path, "kind": "state", "names": list(thing), "off": off}
 
 
 def train_alone(training: Training) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -18,14 +18,17 @@ WORLDS = (2, 3, 4, 1)  # most mistakes show with two
 Seen = dict[int, dict[str, Any]]
 
 
-def _seen(attempt: Attempt, what: str, world: int, on_error: Mapping[str, str]) -> tuple[Run, Seen]:
+WAITS = "A rank waits in a collective that another never calls. Every rank must make the same calls, in the same order."
+WAITING = {"closed by peer": WAITS, "Timed out": WAITS, "did not end within": WAITS}
+
+
+def _seen(attempt: Attempt, what: str, world: int, on_error: Mapping[str, str], backend: str = "") -> tuple[Run, Seen]:
     """Run the script in its harness; Wrong when a rank fails, with the hint for a message that is known."""
     seed = str(random.randrange(1_000_000))
-    run = attempt.run_through(HARNESS, what, seed, nproc=world)
     try:
-        attempt.succeeded(run)
+        run = attempt.succeeded(attempt.run_through(HARNESS, what, seed, backend, nproc=world))
     except Wrong as wrong:
-        hints = [hint for text, hint in on_error.items() if text in wrong.failure]
+        hints = [hint for text, hint in on_error.items() if text in (wrong.failure or str(wrong))]
         raise Wrong("\n".join([str(wrong), *hints[:1]]), wrong.failure) from None
     seen = left_by(run, "seen.json")
     missing = next((note["missing"] for note in seen.values() if "missing" in note), None)
@@ -46,8 +49,7 @@ SHARE_ERRORS = {
     "rank 0's value of it.",
     "Expected parameter `tensor`": NOT_YET,
     "'NoneType'": NOT_YET,
-    "closed by peer": "A rank waits in a collective that another never calls. Every rank must make the same calls, "
-    "in the same order.",
+    **WAITING,
 }
 KIND = {"plain": "", "tied": " in a model whose two layers share a weight", "frozen": " in a model with a frozen layer"}
 
@@ -82,10 +84,11 @@ def _judge_weights(run: Run, kind: str, notes: Seen) -> str | None:
     if kind == "frozen":
         return f"{hint} {name} is frozen: it is never trained, but it takes part in every forward."
     if notes[rank]["wrapper"]:
-        return f"{hint} share() returns another module, but the loop goes on with the model that it was given."
+        return f"{hint} {_WRAPPER}"
     return f"{hint} Averaging gradients never brings weights together that began apart."
 
 
+_WRAPPER = "share() returns another module, but the loop goes on with the model that it was given."
 GRADIENT_HINTS = {
     "own": "That is the gradient of its own samples: nothing came from the other ranks.",
     "summed": "That is the sum over the ranks. DDP's is the average.",
@@ -102,9 +105,11 @@ def _judge_gradients(run: Run, kind: str, notes: Seen) -> str | None:
                 f"{crowd(run)}{KIND[kind]} rank {rank} has not as many gradients after backward() as one process has."
             )
         if note["gradient"] != "right":
+            unused = note["wrapper"] and note["gradient"] == "own"
             return (
                 f"{crowd(run)}{KIND[kind]} rank {rank} has {note['value']:+.5f} in .grad after backward(), "
-                f"one process with all samples has {note['right']:+.5f}. {GRADIENT_HINTS[note['gradient']]}"
+                f"one process with all samples has {note['right']:+.5f}. "
+                f"{_WRAPPER if unused else GRADIENT_HINTS[note['gradient']]}"
             )
     late = next((rank for rank, note in notes.items() if note["later"]), None)
     if late is None:
@@ -122,18 +127,21 @@ LOSS_ERRORS = {
     "forget that.",
     "scalar outputs": "backward() wants one number, not one a sample.",
     "'NoneType' object has no attribute": "to_backward() returns nothing.",
-    "closed by peer": "A rank waits in a collective that another never calls. Every rank must make the same calls.",
+    **WAITING,
 }
+_ONE_SPLIT = "Your cell's 6 + 2 is not the only split. Which number in it knows that?"
 LOSS_HINTS = {
     "one vote a rank": "Each rank's mean counts as much as any other's, however many samples it stands for. By what "
     "must the sum of a rank's losses be divided?",
-    "divided twice": "Exactly the number of ranks is missing: you divide by the number of all samples, and then DDP "
-    "divides once more, by the world size.",
+    "divided twice": "Exactly the number of ranks is missing. Who else divides, after you?",
     "a sum": "That is the sum over all samples. By what is a mean divided?",
     "sums averaged": "DDP has averaged the sums of the ranks. How many samples are there on all ranks together?",
     "one vote a rank, summed": "The sum of the ranks' means: now each rank's vote counts in full, but still each rank "
     "has one.",
     "summed": "It is too large by the number of ranks: once multiplied too often.",
+    "written for 6 + 2": _ONE_SPLIT,
+    "written for 8 samples": _ONE_SPLIT,
+    "written for 2 ranks": "There are not always two ranks. Which number in your cell knows how many there are?",
     "other": "It is none of the usual mistakes. What does DDP do with the gradients of your number, and what should "
     "come out?",
 }
@@ -164,20 +172,56 @@ def _difference(rank: int, note: dict[str, Any]) -> str:
 # ---- 03.3 to 03.5: broken scripts -----------------------------------------------------------------------------------
 
 TRAINING_ERRORS = {
-    "closed by peer": "This rank waits in a collective that the others never call, and they have gone. Is it called "
-    "under a condition?",
-    "Timed out": "This rank waits in a collective that the others never call. Is it called under a condition?",
+    **WAITING,
     "Missing key": "The names in a wrapper's state begin with module.; what is inside has none.",
 }
 
 
+NAMES = ["0.weight", "0.bias", "2.weight", "2.bias"]
+
+
 def one_model(attempt: Attempt) -> str | None:
-    """All ranks end with the weights of one process, and each has done its share of the work."""
+    """All ranks end with the weights of one process, each has done its share of the work, and rank 0 has saved."""
     for world in WORLDS:
         run, seen = _seen(attempt, "checkpoint", world, TRAINING_ERRORS)
-        hint = _judge_models(run, seen)
+        hint = _judge_models(run, seen) or _judge_saved(run, seen)
         if hint:
             return hint
+    return _judge_on_nccl(attempt)
+
+
+def _judge_on_nccl(attempt: Attempt) -> str | None:
+    """On two ranks that are told that they use NCCL. A script that fails then (it may want a GPU) is not judged."""
+    try:
+        run, seen = _seen(attempt, "checkpoint", 2, TRAINING_ERRORS, "nccl")
+    except Wrong:
+        return None
+    if _judge_models(run, seen):
+        return "With NCCL this script is not wrapped. Should wrapping depend on the backend at all?"
+    return None
+
+
+def _judge_saved(run: Run, seen: Seen) -> str | None:
+    """One checkpoint, of rank 0, with the names of the plain model and the weights of one process."""
+    other = next((rank for rank, note in seen.items() if rank and note["saved"]), None)
+    if other is not None:
+        path = seen[other]["saved"][-1]["path"]
+        too = "to the same path too" if path in [save["path"] for save in seen[0]["saved"]] else f"to {path}"
+        return f"{crowd(run)} rank {other} saved {too}. There is one model, and a file that several write may be torn."
+    if not seen[0]["saved"]:
+        return f"{crowd(run)} nobody saved the model."
+    saved = seen[0]["saved"][-1]
+    if saved["kind"] != "state":
+        return f"{crowd(run)} rank 0 saved a {saved['kind']}, not the names and weights that state_dict() gives."
+    if saved["names"] == [f"module.{name}" for name in NAMES]:
+        return (
+            f"{crowd(run)} the names in the checkpoint begin with module. ({saved['names'][0]}). A model that is not "
+            "wrapped cannot load them."
+        )
+    if saved["names"] != NAMES:
+        return f"{crowd(run)} the checkpoint holds {', '.join(saved['names'])}; the model's are {', '.join(NAMES)}."
+    if saved["off"] is None or saved["off"] > 1e-4:
+        return f"{crowd(run)} the weights in the checkpoint are not those after the last step. When was it saved?"
     return None
 
 
@@ -185,9 +229,18 @@ def average_once(attempt: Attempt) -> str | None:
     """The gradient that the optimizer sees is that of one process, for any number of ranks."""
     for world in WORLDS:
         run, seen = _seen(attempt, "jumps", world, TRAINING_ERRORS)
-        hint = _judge_first_gradient(run, seen) or _judge_models(run, seen)
+        hint = _judge_first_gradient(run, seen) or _judge_models(run, seen) or _judge_messages(run, seen[0])
         if hint:
             return hint
+    return None
+
+
+def _judge_messages(run: Run, note: dict[str, Any]) -> str | None:
+    if note["averaged_calls"] and note["sent"] >= note["wanted_steps"] * note["parameters"]:
+        return (
+            f"{crowd(run)} the gradients are right now, but they travel twice: once in backward(), once in your loop. "
+            "Which of the two can go?"
+        )
     return None
 
 
@@ -235,7 +288,10 @@ def _judge_first_gradient(run: Run, seen: Seen) -> str | None:
     return None
 
 
-_HINT_FOR_SUM = "backward() has averaged. What happens to that average before the optimizer sees it?"
+_HINT_FOR_SUM = (
+    "backward() has averaged. What happens to that average before the optimizer sees it? (The script was once written "
+    "by hand, as in 3.2, and then moved to DDP.)"
+)
 
 
 def _hint_for_lr(lr: float) -> str:
@@ -249,9 +305,19 @@ def accuracy_of_all(attempt: Attempt) -> str | None:
     """Rank 0 prints the accuracy over all held-out digits, exactly."""
     for world in WORLDS:
         run, seen = _seen(attempt, "accuracy", world, TRAINING_ERRORS)
-        hint = _judge_accuracy(run, seen[0]) or _judge_models(run, seen)
+        hint = _judge_shares(run, seen) or _judge_accuracy(run, seen[0]) or _judge_models(run, seen)
         if hint:
             return hint
+    return None
+
+
+def _judge_shares(run: Run, seen: Seen) -> str | None:
+    for rank, note in seen.items():
+        if note["looked_at"] > max(note["sizes"]):
+            return (
+                f"{crowd(run)} rank {rank} looks at {note['looked_at']} of the {sum(note['sizes'])} held-out digits. "
+                f"Its share is {note['sizes'][rank]}. How does rank 0 learn what the others found?"
+            )
     return None
 
 
@@ -270,10 +336,15 @@ def _judge_accuracy(run: Run, note: dict[str, Any]) -> str | None:
         correct[0] * world / sum(sizes): "That takes for granted that the others have as many right as rank 0.",
         means: f"That gives each rank one vote, but their shares are of {_span(sizes)} digits.",
         sum(correct) / sizes[0]: f"All right answers are in it, but only {sizes[0]} of the {sum(sizes)} digits.",
+        100 * right: "That is the right number, in percent. The broken script prints a fraction.",
         right / world: "All right answers are in it, and then it was divided by the number of ranks.",
     }
-    hint = next((hint for value, hint in known.items() if abs(printed[-1] - value) < 6e-5), "Count, add, then divide.")
-    return f"{crowd(run)} rank 0 prints {printed[-1]:.4f}, one process finds {right:.4f}. {hint}"
+    near = 6e-5 * max(1.0, printed[-1])
+    hint = next((hint for value, hint in known.items() if abs(printed[-1] - value) < near), "Count, add, then divide.")
+    return (
+        f"{crowd(run)} on other digits than your cell's, rank 0 prints {printed[-1]:.4f}, one process finds "
+        f"{right:.4f}. {hint}"
+    )
 
 
 def _span(sizes: list[int]) -> str:

@@ -39,7 +39,7 @@ def batch(samples: int = 64, ranks: int = 4, batch: int = 8, lr: float = 0.1, ke
 
 
 def _draw(samples: int, ranks: int, batch: int, lr: float, keep: str) -> Figure:
-    return batch_arithmetic(samples, ranks, batch, keep)
+    return batch_arithmetic(samples, ranks, batch, keep, lr)
 
 
 def numbers(samples: int, ranks: int, batch: int, lr: float, keep: str) -> str:
@@ -66,7 +66,7 @@ def _remark(alone: Epoch, together: Epoch) -> str:
     if together.global_batch < alone.global_batch:
         return f"{alone.global_batch} does not divide by {together.ranks}: the global batch is a little smaller."
     return (
-        f"{together.global_batch / alone.global_batch:.3g} times the global batch: fewer, larger steps an epoch. "
-        "Compare at equal steps or\nequal samples. A larger lr is a rule of thumb for the larger batch, and wants a "
+        f"{together.global_batch / alone.global_batch:.3g} times the global batch: fewer, larger steps an epoch.\n"
+        "Compare at equal steps or equal samples. A larger lr is a rule of thumb for the\nlarger batch, and wants a "
         "warm-up; DDP itself asks for none."
     )

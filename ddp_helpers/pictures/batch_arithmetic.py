@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .canvas import canvas, small, write
-from .palette import TEXT, colour
+from .palette import FAINT, TEXT, colour
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,25 +67,34 @@ def epochs(samples: int, ranks: int, batch: int, keep: str = KEEP[0]) -> tuple[E
     return Epoch(samples, 1, batch), Epoch(samples, ranks, batch // ranks)
 
 
-def batch_arithmetic(samples: int = 64, ranks: int = 4, batch: int = 8, keep: str = KEEP[0]) -> Figure:
+def batch_arithmetic(
+    samples: int = 64, ranks: int = 4, batch: int = 8, keep: str = KEEP[0], lr: float | None = None
+) -> Figure:
     """Draw one epoch: a column a step, its height the samples of that step, a row a rank.
 
         pictures.batch_arithmetic(samples=64, ranks=4, batch=8)
 
     Above one process with `batch` samples a step, below `ranks` ranks that keep "the batch of each rank" or "the
-    global batch". Both lanes have one scale, so that equal areas are equal numbers of samples. Raises ValueError as
-    `epochs` does. Source of the dealing: torch.utils.data.DistributedSampler.
+    global batch". With `lr`, the learning rate of the one process, that of the rule of thumb stands beside each lane.
+    Both lanes have one scale, so that equal areas are equal numbers of samples. Raises ValueError as `epochs` does.
+    Source of the dealing: torch.utils.data.DistributedSampler.
     """
     lanes = epochs(samples, ranks, batch, keep)
-    figure, axes = canvas(WIDTH, LANES + 2.1, _title(*lanes))
+    figure, axes = canvas(WIDTH, LANES + 2.3, _title(*lanes))
     across = (WIDTH - LEFT - RIGHT) / max(epoch.steps for epoch in lanes)
     up = LANES / sum(epoch.global_batch for epoch in lanes)
-    y = LANES + 1.1
+    y = LANES + 1.3
     for epoch in lanes:
         y -= epoch.global_batch * up
         _draw_lane(axes, epoch, y, across, up)
+        if lr is not None:
+            _write_lr(axes, lr, epoch.global_batch / lanes[0].global_batch, y + epoch.global_batch * up + 0.14)
         y -= 0.65
-    small(axes, LEFT, 0.15, "one column a step; equal areas are equal numbers of samples", ha="left")
+    axes.annotate("", (WIDTH - RIGHT, 0.48), (LEFT, 0.48), arrowprops={"arrowstyle": "->", "color": FAINT, "lw": 1.0})
+    write(axes, LEFT - 0.1, 0.48, "steps", ha="right", size=10, colour=FAINT)
+    note = "one column a step; equal areas are equal numbers of samples"
+    twice = "; dealt twice to come out even (lesson 05)" if lanes[1].repeats else ""
+    small(axes, LEFT, 0.15, note + twice, ha="left")
     return figure
 
 
@@ -99,6 +108,15 @@ def _title(alone: Epoch, together: Epoch) -> str:
 
 def _steps(count: int) -> str:
     return f"{count} step{'s' * (count != 1)}"
+
+
+def _write_lr(axes: Axes, lr: float, factor: float, y: float) -> None:
+    text = f"lr {lr:.2g}" if factor == 1 else f"rule of thumb: lr {lr * factor:.2g}"
+    write(axes, WIDTH - RIGHT, y, text, ha="right", size=10)
+
+
+def _samples(count: int) -> str:
+    return f"{count} sample{'s' * (count != 1)}"
 
 
 def _draw_lane(axes: Axes, epoch: Epoch, bottom: float, across: float, up: float) -> None:
@@ -128,6 +146,6 @@ def _caption(epoch: Epoch) -> str:
     rest = f", the last of {last}" if last != epoch.global_batch else ""
     if epoch.ranks == 1:
         return f"one process: {_steps(epoch.steps)} of {epoch.global_batch}{rest}"
-    twice = f"; {epoch.repeats} dealt twice" if epoch.repeats else ""
+    twice = f"; {_samples(epoch.repeats)} dealt twice" if epoch.repeats else ""
     each = min(epoch.batch, epoch.each)
     return f"{epoch.ranks} ranks: {_steps(epoch.steps)} of {epoch.ranks} × {each} = {epoch.global_batch}{rest}{twice}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from .canvas import canvas, write
+from .canvas import canvas, small, write
 from .palette import FAINT, LINE, TEXT, colour
 from .ranges import ranges
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     Values = Sequence[Sequence[float]]
 
-PANEL, HEIGHT, LEFT, LABELS = 2.6, 3.5, 0.85, 1.25  # inches
-BOTTOM, ABOVE, LINE_HEIGHT = 0.62, 1.0, 0.2
+PANEL, HEIGHT, LEFT, LABELS = 2.6, 3.7, 0.95, 1.25  # inches
+BOTTOM, ABOVE, LINE_HEIGHT = 0.82, 1.0, 0.2
 TOGETHER = 1e-5  # rounding, in numbers of the size of weights
 MARKERS = "osD^vP*X"
 
@@ -52,7 +52,10 @@ def drift(
         _draw_panel(axes, rows, alone, (low, high))
         _label_ends(page, axes, x, rows, alone)
         write(page, x, HEIGHT - 0.62, panel, weight="bold", size=11, ha="left")
-        write(page, x, HEIGHT - 0.85, apart(rows), size=10, colour=FAINT, ha="left")
+        write(page, x, HEIGHT - 0.85, f"this weight: {apart(rows)}", size=10, colour=FAINT, ha="left")
+    figure.axes[1].set_ylabel("value of the weight", color=TEXT, fontsize=10)
+    if any(len(rows) > 1 for rows in panels.values()):
+        small(page, LEFT, 0.15, "rank 0 is drawn wide, so that others can be seen on it", ha="left")
     return figure
 
 
@@ -107,10 +110,15 @@ def _label_ends(page: Axes, axes: Axes, left: float, rows: Values, alone: Sequen
             groups.append((value, [rank]))
     labels = [(value, _ranks(group)) for value, group in groups]
     if alone is not None:
-        labels.append((alone[-1], "one process"))
+        near = [number for number, (value, _) in enumerate(labels) if abs(value - alone[-1]) < TOGETHER]
+        if near:
+            labels[near[0]] = (alone[-1], f"{labels[near[0]][1]} and\none process")
+        else:
+            labels.append((alone[-1], "one process"))
     labels.sort()
+    least = LINE_HEIGHT * max(text.count("\n") + 1 for _, text in labels)
     ends = [BOTTOM + (value - low) / (high - low) * (HEIGHT - ABOVE - BOTTOM) for value, _ in labels]
-    for (_, text), end, y in zip(labels, ends, spread(ends, LINE_HEIGHT, HEIGHT - ABOVE), strict=True):
+    for (_, text), end, y in zip(labels, ends, spread(ends, least, HEIGHT - ABOVE), strict=True):
         write(page, left + PANEL + 0.18, y, text, ha="left")
         page.plot([left + PANEL + 0.02, left + PANEL + 0.15], [end, y], color=LINE, lw=0.8, gid=text)
 

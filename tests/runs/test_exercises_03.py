@@ -167,15 +167,56 @@ OTHER_STYLES = {
             ("model(images[batch])", "ddp(images[batch])"),
         ),
     ),
-    "03.4 the average of equal averages": (
+    "03.3 the digits loaded in a with statement, and the loss of all of them looked at": (
+        "03.3",
+        changed(
+            "03.3",
+            (
+                'data = np.load("../data/digits.npz")\n',
+                'with np.load("../data/digits.npz") as npz:\n    data = {k: npz[k] for k in npz.files}\n',
+            ),
+            (
+                "    optimizer.step()\n",
+                "    optimizer.step()\n    total = cross_entropy(model(images), labels).item()\n",
+            ),
+        ),
+    ),
+    "03.3 the checkpoint is loaded again by the rank that saved it": (
+        "03.3",
+        changed(
+            "03.3",
+            ('    print("saved")\n', '    plain.load_state_dict(torch.load("runs/03_checkpoint.pt"))\n'),
+            ('    plain = getattr(model, "module", model)', "    plain = model.module"),
+        ),
+    ),
+    "03.3 wrapped for each backend, with a GPU where there is NCCL": (
+        "03.3",
+        changed(
+            "03.3",
+            (
+                "model = DistributedDataParallel(model)",
+                'if dist.get_backend() == "nccl":\n    model = DistributedDataParallel(model.to("cuda:99"))\n'
+                "else:\n    model = DistributedDataParallel(model)",
+            ),
+        ),
+    ),
+    "03.4 DDP's own averaging turned off, and the exchange by hand kept": (
         "03.4",
         changed(
             "03.4",
+            ("    loss = cross_entropy(model(images[batch]), labels[batch])\n", ""),
             (
-                "    optimizer.step()\n",
-                "    for p in model.parameters():\n        dist.all_reduce(p.grad, op=dist.ReduceOp.AVG)\n"
-                "    optimizer.step()\n",
+                "    loss.backward()",
+                "    with model.no_sync():\n        loss = cross_entropy(model(images[batch]), labels[batch])\n"
+                "        loss.backward()\n    for p in model.parameters():\n        dist.all_reduce(p.grad)\n"
+                "        p.grad /= world",
             ),
+        ),
+    ),
+    "03.4 the loss of all ranks printed": (
+        "03.4",
+        changed(
+            "03.4", ("    optimizer.step()\n", "    optimizer.step()\n    dist.all_reduce(loss.detach().clone())\n")
         ),
     ),
     "03.4 by hand, with no wrapper": (
@@ -201,9 +242,9 @@ OTHER_STYLES = {
             ("accuracy = correct / len(held_out)", "accuracy = (both[0] / both[1]).item()"),
         ),
     ),
-    "03.5 every rank looks at everything": (
+    "03.5 shares in one piece each": (
         "03.5",
-        changed("03.5", ("mine = held_out[rank::world]", "mine = held_out"), ("dist.all_reduce(correct)", "pass")),
+        changed("03.5", ("mine = held_out[rank::world]", "mine = held_out.tensor_split(world)[rank]")),
     ),
 }
 
@@ -276,12 +317,16 @@ SHARE = {
         "return torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))\n",
         "share() returns another module",
     ),
+    "DDP itself, in a wrapper that nobody calls": (
+        "return torch.nn.parallel.DistributedDataParallel(model)\n",
+        "share() returns another module",
+    ),
 }
 LOSSES = {
     "the mean": ("loss = losses.mean()\n", "Each rank's mean counts as much as any other's"),
     "the world size forgotten": (
         "n = torch.tensor(float(len(losses)))\ndist.all_reduce(n)\nloss = losses.sum() / n\n",
-        "DDP divides once more",
+        "Who else divides, after you?",
     ),
     "the sum": ("loss = losses.sum()\n", "DDP has averaged the sums"),
     "the mean, times world size": ("loss = losses.mean() * dist.get_world_size()\n", "still each rank has one"),
@@ -296,7 +341,13 @@ LOSSES = {
         "backward() wants one number",
     ),
     "nothing": ("return\n", "to_backward() returns nothing"),
-    "written for two ranks and eight samples": ("loss = losses.sum() * 2 / 8\n", "none of the usual mistakes"),
+    "written for two ranks and eight samples": ("loss = losses.sum() * 2 / 8\n", "is not the only split"),
+    "written for eight samples": ("loss = losses.sum() * dist.get_world_size() / 8\n", "is not the only split"),
+    "written for two ranks": (
+        "n = torch.tensor(float(len(losses)))\ndist.all_reduce(n)\nloss = losses.sum() * 2 / n\n",
+        "There are not always two ranks",
+    ),
+    "squared": ("loss = (losses.sum() * 3) ** 2\n", "none of the usual mistakes"),
 }
 WRAP = "model = DistributedDataParallel(model)"
 CHECKPOINT = {
@@ -318,6 +369,34 @@ CHECKPOINT = {
         ((WRAP, "ddp = DistributedDataParallel(model[:2])"), ("model(images[batch])", "model[2](ddp(images[batch]))")),
         "What is different on rank",
     ),
+    "wrapped on gloo in place of nccl": (
+        ((WRAP, 'if dist.get_backend() == "gloo":\n    model = DistributedDataParallel(model)'),),
+        "With NCCL this script is not wrapped",
+    ),
+    "not saved": (
+        (("    torch.save(", "    str(("), ('"runs/03_checkpoint.pt")', '"runs/03_checkpoint.pt"))')),
+        "nobody saved",
+    ),
+    "saved with the wrapper's names": (
+        (('getattr(model, "module", model)', "model"),),
+        "the names in the checkpoint begin with module.",
+    ),
+    "saved by all": ((("if rank == 0:", "if True:"),), "saved to the same path too"),
+    "saved by all, each to its own": (
+        (("if rank == 0:", "if True:"), ('"runs/03_checkpoint.pt"', 'f"runs/03_{rank}.pt"')),
+        "saved to runs/03_1.pt",
+    ),
+    "the whole model saved": (
+        (("plain.state_dict()", "plain"),),
+        "not the names and weights that state_dict() gives",
+    ),
+    "saved before the training": (
+        (
+            (WRAP, WRAP + '\nif rank == 0:\n    torch.save(model.module.state_dict(), "runs/03_checkpoint.pt")'),
+            ('    torch.save(plain.state_dict(), "runs/03_checkpoint.pt")\n', ""),
+        ),
+        "When was it saved?",
+    ),
 }
 EXCHANGE = "    for p in model.parameters():\n        {}\n    optimizer.step()\n"
 STEP = "    optimizer.step()\n"
@@ -328,6 +407,21 @@ JUMPS = {
         "hides that from SGD",
     ),
     "divided once more": ((("    loss.backward()", "    (loss / world).backward()"),), "divided once too often"),
+    "sent twice, with the loss divided": (
+        (
+            ("    loss.backward()", "    (loss / world).backward()"),
+            (STEP, EXCHANGE.format("dist.all_reduce(p.grad)")),
+        ),
+        "they travel twice",
+    ),
+    "sent twice, with the gradient divided": (
+        ((STEP, EXCHANGE.format("dist.all_reduce(p.grad); p.grad /= world")),),
+        "they travel twice",
+    ),
+    "the average of equal averages": (
+        ((STEP, EXCHANGE.format("dist.all_reduce(p.grad, op=dist.ReduceOp.AVG)")),),
+        "they travel twice",
+    ),
     "neither": (((WRAP, "pass"),), "Its own samples alone would not give"),
     "everybody does all of it": (((WRAP, "pass"), ("[rank::world]", "")), "The ranks share the work"),
 }
@@ -343,7 +437,15 @@ ACCURACY = {
     ),
     "its own denominator": ((("len(held_out)", "len(mine)"),), "All right answers are in it, but only"),
     "divided by the ranks": ((("len(held_out)", "len(held_out) / world"),), "and then it was divided by the number"),
-    "under a condition": (((SUM, "if rank == 0:\n    dist.all_reduce(correct)"),), "Is it called under a condition?"),
+    "under a condition": (
+        ((SUM, "if rank == 0:\n    dist.all_reduce(correct)"),),
+        "Every rank must make the same calls",
+    ),
+    "every rank looks at everything": (
+        (("held_out[rank::world]", "held_out"), (SUM, "pass")),
+        "How does rank 0 learn what the others found?",
+    ),
+    "in percent": ((("{accuracy:.4f}", "{100 * accuracy:.2f}"),), "in percent"),
     "nothing printed": ((("print(f", "str(f"),), 'printed no "accuracy=…"'),
 }
 WRONG = {
@@ -364,6 +466,27 @@ def test_a_typical_mistake_gets_its_own_hint(exercise: str, text: str, hint: str
     assert hint in verdict.text
     others = [other for _, _, other in WRONG.values() if other != hint]
     assert not [other for other in others if other in verdict.text]
+
+
+def test_a_script_that_hangs_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ddp_helpers.exercises.attempt.SECONDS", 4)
+    verdict = checked("03.1", with_solution("03.1", "if dist.get_rank() == 0:\n    dist.barrier()\n" + BROADCAST))
+    assert verdict.kind == "wrong"
+    assert "did not end within" in verdict.text and "Every rank must make the same calls" in verdict.text
+
+
+def test_the_check_leaves_the_learners_own_checkpoint_alone(notebook_folder: Path) -> None:
+    mine = notebook_folder / "runs" / "03_checkpoint.pt"
+    mine.parent.mkdir()
+    mine.write_text("mine", encoding="utf-8")
+    assert checked("03.3", cell_text("03.3", read_source(LESSON))).passed
+    assert mine.read_text(encoding="utf-8") == "mine"
+
+
+def test_the_number_shown_is_one_that_is_wrong() -> None:
+    verdict = checked("03.1", with_solution("03.1", BROADCAST))
+    found, right = re.findall(r"has ([+-]\d\.\d+)", verdict.text)
+    assert found != right
 
 
 def test_the_broken_scripts_do_not_fail_and_are_wrong_in_one_place() -> None:

@@ -26,6 +26,13 @@ def test_with_the_batch_of_each_rank_kept_an_epoch_has_fewer_steps(explorer: Exp
     assert row(explorer, "samples an epoch") == ["64", "64"]
     assert row(explorer, "lr by rule of thumb") == ["0.1", "0.2"]
     assert "Compare at equal steps" in explorer.text
+    assert max(map(len, explorer.text.splitlines())) <= 85
+
+
+def test_the_learning_rate_is_in_the_picture_too(explorer: Explorer) -> None:
+    before = explorer._image.value
+    explorer.set(lr=0.01)
+    assert explorer._image.value != before
 
 
 def test_with_the_global_batch_kept_nothing_else_changes(explorer: Explorer) -> None:

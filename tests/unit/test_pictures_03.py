@@ -33,7 +33,8 @@ EVERY_PICTURE = {
     "epoch": lambda: pictures.batch_arithmetic(),
     "epoch with the global batch": lambda: pictures.batch_arithmetic(64, 4, 8, KEEP[1]),
     "epoch of many steps": lambda: pictures.batch_arithmetic(512, 8, 1),
-    "epoch with repeats": lambda: pictures.batch_arithmetic(100, 8, 6),
+    "epoch with repeats": lambda: pictures.batch_arithmetic(100, 8, 6, lr=0.0123),
+    "epoch with many repeats": lambda: pictures.batch_arithmetic(505, 8, 63, lr=0.000123),
     "one rank": lambda: pictures.batch_arithmetic(64, 1, 8),
     "fewer samples than a batch": lambda: pictures.batch_arithmetic(8, 8, 64),
 }
@@ -77,7 +78,8 @@ def test_ranks_that_agree_are_all_seen_and_named_once() -> None:
     figure = pictures.drift(TOGETHER)
     widths = [line.get_linewidth() for line in figure.axes[1].lines]
     assert widths == sorted(widths, reverse=True) and len(set(widths)) == 3
-    assert "ranks 0–2" in words(figure) and "together after 2 steps" in words(figure)
+    assert "ranks 0–2" in words(figure) and "this weight: together after 2 steps" in words(figure)
+    assert "rank 0 is drawn wide, so that others can be seen on it" in words(figure)
 
 
 def test_ranks_that_drift_are_named_apart_at_their_ends() -> None:
@@ -87,7 +89,7 @@ def test_ranks_that_drift_are_named_apart_at_their_ends() -> None:
         assert leader.get_gid() == f"rank {rank}" and leader.get_gid() in words(figure)
         at_end = panel.transData.transform((2, APART[rank][-1]))[1]
         assert page.transData.transform((0, leader.get_ydata()[0]))[1] == pytest.approx(at_end)
-    assert "0.8 apart after 2 steps" in words(figure)
+    assert "this weight: 0.8 apart after 2 steps" in words(figure)
 
 
 def test_panels_stand_side_by_side_with_one_scale_and_the_truth_dashed_in_each() -> None:
@@ -97,7 +99,10 @@ def test_panels_stand_side_by_side_with_one_scale_and_the_truth_dashed_in_each()
     for axes in (left, right):
         dashed = [line for line in axes.lines if line.is_dashed()]
         assert [list(line.get_ydata()) for line in dashed] == [[0.0, 0.5, 0.2]]
-    assert {"silent", "averaged"} <= set(words(figure)) and words(figure).count("one process") == 2
+    assert {"silent", "averaged"} <= set(words(figure))
+    assert left.get_ylabel() == "value of the weight" and not right.get_ylabel()
+    assert words(figure).count("one process") == 1
+    assert words(figure).count("ranks 0–2 and\none process") == 1  # they end at one place, and share a label
 
 
 def test_another_returned_name_can_be_drawn() -> None:
@@ -149,8 +154,14 @@ def test_the_columns_are_the_steps() -> None:
         for r in (0, 1)
     ]
     assert columns == [8 + 2, 2]
+    assert "steps" in words(figure)
     assert "4 ranks take 2 steps an epoch, one process takes 8" in words(figure)
     assert "4 ranks: 2 steps of 4 × 8 = 32" in words(figure)
+
+
+def test_a_learning_rate_is_said_for_both_lanes() -> None:
+    assert {"lr 0.1", "rule of thumb: lr 0.4"} <= set(words(pictures.batch_arithmetic(64, 4, 8, lr=0.1)))
+    assert words(pictures.batch_arithmetic(64, 4, 8, KEEP[1], lr=0.1)).count("lr 0.1") == 2
 
 
 def test_a_kept_global_batch_keeps_the_steps() -> None:
@@ -173,7 +184,9 @@ def test_an_epoch_is_dealt_as_torchs_sampler_and_loader_deal_it() -> None:
 
 
 def test_repeats_and_a_smaller_last_step_are_said() -> None:
-    assert "8 ranks: 3 steps of 8 × 6 = 48, the last of 8; 4 dealt twice" in words(pictures.batch_arithmetic(100, 8, 6))
+    assert "8 ranks: 3 steps of 8 × 6 = 48, the last of 8; 4 samples dealt twice" in words(
+        pictures.batch_arithmetic(100, 8, 6)
+    )
 
 
 def test_what_cannot_be_dealt_is_said() -> None:
