@@ -41,8 +41,7 @@ def use(counted: Any, rank: int) -> dict[str, Any]:
         model(torch.randn(size, 2)).sum().backward()
     trained = number(model.module)
     model.eval()
-    with torch.no_grad():
-        model(torch.randn(5, 2))
+    model(torch.randn(5, 2))  # with gradients enabled: those are another switch than eval()
     evaluated = number(model.module)
     again = counted()
     again.load_state_dict(model.module.state_dict(), strict=False)

@@ -129,6 +129,10 @@ def _judge_shares(run: Run, seen: dict[int, dict[str, Any]], trial: Trial) -> st
                 f"{data} takes {trial.batch} samples a step, so that a step has {trial.batch * trial.world} in all, "
                 f"and DataParallel had {trial.batch}. Whose batch is a DataLoader's batch_size?"
             )
+        marks = [mark for _, mark in seen[rank]["batches"]]
+        rounds = len(mine) // trial.steps
+        if set(mine) == {share} and rounds > 1 and marks == marks[: trial.steps] * rounds:
+            return f"{data} goes through its share {rounds} times. How often did DataParallel see each sample?"
         if set(mine) == {share} and len(mine) == trial.steps * trial.world:
             return (
                 f"{data} goes through all {sum(mine)} samples, {share} at a time: {len(mine)} steps in place of "
@@ -423,8 +427,9 @@ def _judge_evaluation(run: Run, found: dict[int, dict[str, Any]]) -> str | None:
     for rank, what in sorted(found.items()):
         if what["evaluated"] != what["trained"]:
             return (
-                f"{crowd(run)} after a batch in evaluation (model.eval()) seen went from {what['trained']} to "
-                f"{what['evaluated']} on rank {rank}. How does a module know that it is being trained?"
+                f"{crowd(run)} after a batch in evaluation (model.eval(), gradients enabled) seen "
+                f"went from {what['trained']} to {what['evaluated']} on rank {rank}. "
+                "How does a module know that it is being trained?"
             )
         if what["loaded"] != what["trained"]:
             return (

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 WIDTH, LEFT, RIGHT = 9.0, 1.15, 7.75  # inches; between LEFT and RIGHT runs the time
 LANE, COMPUTE, TRANSFER = 1.25, 0.36, 0.22  # heights of a lane, and of the two kinds of bars in it
 WAIT = "wait"
+GAP = 0.5  # the shortest gap in a lane that is labelled
 THINNEST = 0.03  # of a bar: a copy of a microsecond is still seen
 APART = 0.24  # of two numbers
 ROW, COLUMN = 0.26, 4.2  # of the legend
@@ -42,8 +43,9 @@ def parallel_step(events: Iterable[Recorded], title: str, lanes: str = "GPU") ->
 
     events  tuples (lane, start, end, kind, bytes): seconds on one clock for all lanes, and the bytes that moved
             between devices. What moves bytes is drawn hatched, below what computes; the kind "wait" is drawn empty.
+            A long gap in a lane is labelled "waits".
     title   what was recorded
-    lanes   the word for a lane: "GPU", "rank"
+    lanes   the word for a lane: "GPU", "rank"; or its label, with {0} for its number: "thread {0},\\nas GPU {0}"
     A kind has one number wherever it happens, in the order of first starts. Raises ValueError without events.
     """
     recorded = sorted((Event(*event) for event in events), key=lambda event: event.start)
@@ -60,6 +62,9 @@ def parallel_step(events: Iterable[Recorded], title: str, lanes: str = "GPU") ->
     for row, lane in enumerate(names):
         mine = [event for event in recorded if event.lane == lane]
         _draw_lane(axes, lane, lanes, mine, top - row * LANE, share=computing(mine) / (length or 1.0))
+        for start, end in gaps(mine, begin, begin + length):
+            if (end - start) * scale >= GAP:
+                small(axes, LEFT + ((start + end) / 2 - begin) * scale, top - (row + 0.5) * LANE + 0.2, "waits")
         _draw_bars(axes, mine, [LEFT + (event.start - begin) * scale for event in mine], scale, top - row * LANE, kinds)
     _draw_legend(axes, recorded, kinds, below - 0.12)
     return figure
@@ -73,6 +78,16 @@ def computing(events: list[Event]) -> float:
             total += event.end - max(event.start, until)
             until = event.end
     return total
+
+
+def gaps(events: list[Event], begin: float, end: float) -> list[tuple[float, float]]:
+    """The times from `begin` to `end`, as (start, end), in which none of these events runs."""
+    found, until = [], begin
+    for event in sorted(events, key=lambda event: event.start):
+        if event.start > until:
+            found.append((until, event.start))
+        until = max(until, event.end)
+    return [*found, (until, end)] if end > until else found
 
 
 def in_bytes(count: float) -> str:
@@ -91,7 +106,8 @@ def _summary(events: list[Event], length: float) -> str:
 def _draw_lane(axes: Axes, lane: int, word: str, events: list[Event], top: float, share: float) -> None:
     middle = top - LANE / 2
     axes.plot([LEFT, RIGHT], [middle, middle], color=LINE, lw=0.8, zorder=1)
-    write(axes, 0.15, middle, f"{word} {lane}", weight="bold", size=11, ha="left")
+    label = word.format(lane) if "{0}" in word else f"{word} {lane}"
+    write(axes, 0.15, middle, label, weight="bold", size=11, ha="left")
     small(axes, RIGHT + 0.15, middle, f"computes {share:.0%}", ha="left")
 
 
@@ -160,5 +176,5 @@ def _draw_legend(axes: Axes, events: list[Event], kinds: list[str], top: float) 
         moved = sum(event.moved for event in same)
         write(axes, x, y, str(index + 1), size=9, weight="bold", ha="right")
         write(axes, x + 0.12, y, kind, size=10, ha="left")
-        amount = f"{in_bytes(moved)} between devices" if moved else "for the others" if kind == WAIT else "computes"
+        amount = f"{in_bytes(moved)} between devices" if moved else "for the gradients" if kind == WAIT else "computes"
         write(axes, x + 1.75, y, amount, size=9, colour=FAINT, ha="left")

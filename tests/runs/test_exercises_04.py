@@ -138,6 +138,10 @@ MIGRATIONS = {
         edited((SAMPLER, ""), (LOADER, "loader = DataLoader(dataset, args.batch // dist.get_world_size())\n")),
         "goes through all 960 samples, 48 at a time: 20 steps in place of 10",
     ),
+    "two epochs": (
+        edited(("in loader:", "in [*loader, *loader]:")),
+        "goes through its share 2 times. How often did DataParallel see each sample?",
+    ),
     "each rank has a stretch of the file": (
         edited(
             (SAMPLER, "rank, world = dist.get_rank(), dist.get_world_size()\n"),
@@ -333,6 +337,10 @@ COUNTERS = {
     "steps": (counter(BUFFER, ADD.format("self.seen += 1")), "Steps are counted"),
     "evaluation too": (
         counter(BUFFER, ALL.replace("\n    ", "\n")),
+        "How does a module know that it is being trained?",
+    ),
+    "evaluation with gradients": (
+        counter(BUFFER, ADD.format(ALL).replace("self.training", "torch.is_grad_enabled()")),
         "How does a module know that it is being trained?",
     ),
     "not saved": (

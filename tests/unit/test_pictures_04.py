@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 
 from ddp_helpers import pictures
 from ddp_helpers.pictures.palette import PAPER
-from ddp_helpers.pictures.parallel_step import LEFT, RIGHT, Event, computing, in_bytes, spread, stack
+from ddp_helpers.pictures.parallel_step import LEFT, RIGHT, Event, computing, gaps, in_bytes, spread, stack
 from ddp_helpers.pictures.speed_up import ideal, speed_ups
 
 DATAPARALLEL = [
@@ -113,6 +113,11 @@ def test_what_computes_has_its_lanes_colour_and_what_moves_is_hatched_below_it()
     assert all(0 < lanes[0] - (bar.get_y() + bar.get_height()) < 0.5 for bar in moves)  # all of them on GPU 0
 
 
+def test_a_lane_may_have_a_label_of_its_own() -> None:
+    written = texts(pictures.parallel_step(DATAPARALLEL, "DataParallel", lanes="thread {0},\nas GPU {0}"))
+    assert [text for text in written if "GPU" in text] == ["thread 0,\nas GPU 0", "thread 1,\nas GPU 1"]
+
+
 def test_a_kind_has_one_number_and_the_legend_adds_up_its_bytes() -> None:
     figure = pictures.parallel_step(DDP, "DDP", lanes="rank")
     written = texts(figure)
@@ -131,6 +136,7 @@ def test_waiting_is_drawn_empty_and_is_not_counted_as_computing() -> None:
     figure = pictures.parallel_step(DDP, "DDP", lanes="rank")
     assert texts(figure).count("computes 80%") == 2
     empty = [bar for bar in bars(figure, hatched=False) if to_hex(bar.get_facecolor()).upper() == PAPER]
+    assert "for the gradients" in texts(figure)
     assert len(empty) == 2 and all(bar.get_linestyle() != "solid" for bar in empty)
 
 
@@ -149,6 +155,23 @@ def test_times_at_work_overlap_only_once() -> None:
     events = [Event(0, 0, 2, "a", 0), Event(0, 1, 3, "b", 0), Event(0, 5, 6, "c", 0), Event(0, 6, 9, "d", 7)]
     assert computing(events) == 4
     assert stack(events) == [0, 1, 0, 0]
+
+
+def test_a_long_gap_in_a_lane_is_labelled_where_it_is() -> None:
+    figure = pictures.parallel_step(DATAPARALLEL, "DataParallel")
+    places = [text.get_position() for text in figure.axes[0].texts if text.get_text() == "waits"]
+    second = RIGHT - LEFT  # this step takes one second
+    for lane, middles in ((0, [0.65]), (1, [0.15, 0.9])):  # GPU 1 has another gap, too short for a label
+        lowest = height_of(figure, f"GPU {lane}")
+        found = [x for x, y in places if 0 < y - lowest < 0.4]
+        assert found == pytest.approx([LEFT + middle * second for middle in middles])
+    assert len(places) == 3
+
+
+def test_gaps_are_the_times_that_no_event_covers() -> None:
+    events = [Event(0, 1, 4, "a", 0), Event(0, 2, 3, "b", 7), Event(0, 5, 6, "c", 0)]
+    assert gaps(events, 0, 9) == [(0, 1), (4, 5), (6, 9)]
+    assert gaps(events, 1, 6) == [(4, 5)]
 
 
 def test_numbers_are_spread_in_their_order_and_none_leaves_the_page() -> None:
