@@ -24,7 +24,6 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from ddp_helpers.exercises import amp_problem
 
 STEPS, BAD_STEP = 4, 1  # in the bad step somebody has an infinity
-MICRO_BATCHES, MICRO_SAMPLES = 3, 4
 MAX_NORMS = (1e9, 1e9, 0.05, 1e9)  # clipping tells in the third step
 LR = 0.5
 
@@ -51,7 +50,7 @@ def main(mode: str, script: str, seed: str) -> None:
 
 
 def watch(seen: Seen) -> None:
-    """Note the dtype of each linear layer's output, each clipping, and each step of an optimizer."""
+    """Note each linear layer's output and its dtype, its backward, each clipping, and each step of an optimizer."""
     clip = torch.nn.utils.clip_grad_norm_
 
     def clip_and_note(*args: Any, **options: Any) -> torch.Tensor:
@@ -63,6 +62,8 @@ def watch(seen: Seen) -> None:
         if isinstance(module, torch.nn.Linear):
             seen["events"].append("forward")
             seen["dtypes"].append(str(output.dtype).removeprefix("torch."))
+            if output.requires_grad:
+                output.register_hook(lambda _: seen["events"].append("backward"))
 
     torch.nn.utils.clip_grad_norm_ = torch.nn.utils.clip_grad.clip_grad_norm_ = clip_and_note
     torch.nn.modules.module.register_module_forward_hook(note_output)
@@ -125,8 +126,8 @@ def watch_choices(mode: str, seen: Seen) -> None:
         def __init__(self, device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: Any = None):
             chosen = dtype or (torch.float16 if device_type == "cuda" else torch.bfloat16)
             seen["autocasts"].append([device_type, str(chosen).removeprefix("torch."), enabled])
-            device_type = "cpu" if device_type == mode else device_type
-            super().__init__(device_type, chosen, enabled, cache_enabled)
+            right = device_type == mode  # for tensors of the other device, autocast does nothing
+            super().__init__("cpu" if right else device_type, chosen, enabled and right, cache_enabled)
 
     def scaler(device: str = "cuda", *args: Any, **options: Any) -> GradScaler:
         names = ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled")
@@ -205,13 +206,14 @@ def accumulate(functions: dict[str, Any], mode: str, seed: int, seen: Seen) -> N
     count_messages(model, seen)
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
     scaler = watched_scaler(seen, enabled=dtype == torch.float16)
+    size = amp_problem.MICRO_SAMPLES
     bad_step = BAD_STEP if dtype == torch.float16 and dist.get_rank() == dist.get_world_size() - 1 else -1
     for step, max_norm in enumerate(MAX_NORMS):
         seen["events"].append("begin")
-        x, y = tensors(seed, step, MICRO_BATCHES * MICRO_SAMPLES, bad=False)
+        x, y = tensors(seed, step, amp_problem.micro_batches(seed) * size, bad=False)
         if step == bad_step:
-            x[:MICRO_SAMPLES] = float("inf")
-        micro_batches = list(zip(x.split(MICRO_SAMPLES), y.split(MICRO_SAMPLES), strict=True))
+            x[:size] = float("inf")
+        micro_batches = list(zip(x.split(size), y.split(size), strict=True))
         functions["train_step"](model, optimizer, scaler, micro_batches, dtype, max_norm)
         seen["weights"].append(weights(model))
         seen["scales"].append(scaler.get_scale())

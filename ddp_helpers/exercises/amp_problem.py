@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 Array: TypeAlias = npt.NDArray[Any]
 FEATURES, CLASSES, SAMPLES = 8, 4, 16
+MICRO_SAMPLES = 4
 SCALE = 65536.0  # GradScaler's first one
 
 
@@ -33,6 +34,11 @@ def batch(seed: int, rank: int, step: int, samples: int = SAMPLES) -> tuple[Arra
     """A rank's samples for a step: x in [0, 0.9), so that no gradient overflows at the first scale."""
     random = np.random.default_rng((seed, 1, rank, step))
     return (random.random((samples, FEATURES)) * 0.9).astype(np.float32), random.integers(CLASSES, size=samples)
+
+
+def micro_batches(seed: int) -> int:
+    """How many there are in each step of exercise 06.3: not the same number for each seed."""
+    return 2 + seed % 3
 
 
 def loss_and_gradient(weight: Array, x: Array, y: Array) -> tuple[float, Array]:

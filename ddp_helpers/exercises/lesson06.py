@@ -17,7 +17,6 @@ from .attempt import Attempt, ScriptExercise, Wrong, crowd, left_by
 
 HARNESS = "amp_harness.py"
 STEPS, BAD_STEP = 4, 1  # as in the harness, which is a script and not imported
-MICRO_BATCHES, MICRO_SAMPLES = 3, 4
 MAX_NORMS = [1e9, 1e9, 0.05, 1e9]
 LR = 0.5
 EPS = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
@@ -130,6 +129,8 @@ def _judge_choices(run: Run, mode: str, seen: Seen) -> str | None:
         return f"{where}, the model computed in float32: autocast was never used. What does it go around?"
     if given == "float32":
         device, dtype, on = seen["autocasts"][0]
+        if on and device == mode:
+            return f"{where}, the model computed in float32, although autocast was used. Is the model called inside it?"
         asked = f"{device}, {dtype}{'' if on else ', switched off'}"
         return f"{where}, the model computed in float32. autocast was asked for {asked}. Where are the tensors?"
     return f"{where}, the model computed in {given}; asked for is {wanted}. What does device.type say?"
@@ -147,11 +148,15 @@ def _judge_training(run: Run, mode: str, nproc: int, seen: dict[int, Seen]) -> s
 
 
 def _judge_scaling(mode: str, seen: Seen) -> str | None:
+    switched_on = sum(on for _, on in seen["scalers"])
     if mode == "cpu":
-        return None
+        found = "On CPU, bf16 is used, with a scaler that is switched on. What would it save bf16 from?"
+        return found if switched_on else None
     where = "Where CUDA is there, fp16 is used"
-    if not any(enabled for _, enabled in seen["scalers"]):
+    if not switched_on:
         return f"{where} without a scaler that is switched on. What becomes of a gradient of 1e-8?"
+    if switched_on > 1:
+        return f"{where}, and {switched_on} scalers were made. What does one remember from one step to the next?"
     if "scale" not in seen["events"]:
         return f"{where}, but the loss was never scaled. What is the scaler there for?"
     if "step" not in seen["events"]:
@@ -265,18 +270,19 @@ def accumulate(attempt: Attempt) -> str | None:
     """As one process with all samples in one batch; one message a step; a bad micro-batch costs all ranks the step."""
     for dtype, nproc in (("float16", 1), ("bfloat16", 2), ("float16", 2), ("bfloat16", 3), ("float16", 4)):
         run, seen = watched(attempt, dtype, nproc)
-        hint = _judge_calls(run, dtype, seen[0]) or _judge_steps(run, dtype, nproc, seen) or _apart(run, seen)
+        hint = _judge_calls(run, dtype, nproc, seen[0]) or _judge_steps(run, dtype, nproc, seen) or _apart(run, seen)
+        hint = hint or _judge_memory(run, seen[0])
         if hint:
             return hint
     return None
 
 
-def _judge_calls(run: Run, dtype: str, seen: Seen) -> str | None:
+def _judge_calls(run: Run, dtype: str, seed: int, seen: Seen) -> str | None:
     start = f"{crowd(run)} dtype {dtype}:"
-    events = _steps(seen)[0]
+    events, given = _steps(seen)[0], amp_problem.micro_batches(seed)
     calls = events.count("forward")
-    if calls != MICRO_BATCHES:
-        return f"{start} the model was called {calls} times for {MICRO_BATCHES} micro-batches."
+    if calls != given:
+        return f"{start} the model was called {calls} times for {given} micro-batches."
     if seen["dtypes"][0] != dtype:
         right = "What goes around the forward pass?" if seen["dtypes"][0] == "float32" else "What does dtype say?"
         return f"{start} the model computed in {seen['dtypes'][0]}. {right}"
@@ -289,9 +295,11 @@ def _judge_calls(run: Run, dtype: str, seen: Seen) -> str | None:
 
 
 def _judge_messages(start: str, events: list[str]) -> str | None:
-    sent = events.count("all_reduce")
+    sent, calls = events.count("all_reduce"), events.count("forward")
     if sent == 1:
-        return None
+        before = events[: events.index("all_reduce")].count("forward")
+        late = f"{start} the gradients were sent after micro-batch {before} of {calls}. Who hears of those that follow?"
+        return late if before < calls else None
     if not sent:
         return f"{start} nothing was sent: every rank trained alone. Which of the backwards must average?"
     if "no_sync" in events:
@@ -303,7 +311,7 @@ def _judge_messages(start: str, events: list[str]) -> str | None:
 
 
 def _judge_steps(run: Run, dtype: str, nproc: int, seen: dict[int, Seen]) -> str | None:
-    samples = MICRO_BATCHES * MICRO_SAMPLES
+    samples = amp_problem.micro_batches(nproc) * amp_problem.MICRO_SAMPLES
     batches = [amp_problem.joined(nproc, nproc, step, samples) for step in range(STEPS)]
     skip = BAD_STEP if dtype == "float16" else -1
     truth = amp_problem.train(nproc, batches, LR, MAX_NORMS, skip)
@@ -316,8 +324,8 @@ def _judge_steps(run: Run, dtype: str, nproc: int, seen: dict[int, Seen]) -> str
             if moved is None:
                 return f"{start} the weights are no numbers any more. {LOOK}"
             if _off(moved, true) > ROOM * EPS[dtype]:
-                gradient = amp_problem.loss_and_gradient(before, *batches[step])[1]
-                return f"{start} {_hint_for_sum(step == skip, _steps(seen[rank])[step], moved, true, -LR * gradient)}"
+                unclipped = -LR * amp_problem.loss_and_gradient(before, *batches[step])[1]
+                return f"{start} {_hint_for_sum(step == skip, _steps(seen[rank])[step], moved, true, unclipped)}"
         before = taken.weight
     return None
 
@@ -329,8 +337,12 @@ def _hint_for_sum(skipped: bool, events: list[str], moved: Array, true: Array, u
     found = f"the weights moved {_number(ratio)} times as far as in one process with all samples."
     if not moved.any():
         return f"{found} Nothing has called the optimizer, or every gradient was 0."
-    if abs(ratio / MICRO_BATCHES - 1) < 0.05:
-        return f"{found} {MICRO_BATCHES} micro-batches were added. What makes a mean of their sum?"
+    count = events.count("forward")
+    divisor = round(count / ratio) if ratio > 0 else 0
+    if 0 < divisor < 2 * count and _off(moved * divisor / count, true) < 0.05 and _off(true, unclipped) < 0.05:
+        if divisor > 1:
+            return f"{found} {count} micro-batches were added and divided by {divisor}. How many are in the list?"
+        return f"{found} {count} micro-batches were added. What makes a mean of their sum?"
     clip = _first(events, "clip")
     if "scale" in events and clip < min(_first(events, "unscale_"), _first(events, "step")):
         norm = float(events[clip].split()[1])
@@ -342,6 +354,19 @@ def _hint_for_sum(skipped: bool, events: list[str], moved: Array, true: Array, u
     if "step" not in events:
         return f"{found} The optimizer was called, but not through the scaler."
     return f"{found} Compare the order with that of 06.6, and look at which samples each backward has seen."
+
+
+def _judge_memory(run: Run, seen: Seen) -> str | None:
+    waiting = most = 0
+    for event in _steps(seen)[0]:
+        waiting += (event == "forward") - (event == "backward")
+        most = max(most, waiting)
+    if most < 2:
+        return None
+    return (
+        f"{crowd(run)} the weights are right, and the activations of {most} micro-batches were in memory at once. "
+        "What frees those of one, before the next comes?"
+    )
 
 
 CHECKS = {

@@ -52,8 +52,10 @@ def gradient_histogram(gradients: Any, scale: float = 1.0, dtype: Any = None) ->
         _draw(axes, sizes * factor, edges, fates(gradients, factor, dtype), factor)
     axes.set_xlabel("size of a gradient, as a power of two", fontsize=10, color=TEXT)
     name = str(dtype or "torch.float16").removeprefix("torch.")
-    title = f"what {name} makes of {sizes.size:,} gradients ({zeros:.0%} more are exactly 0 already)"
-    figure.suptitle(title.replace("(0% more are exactly 0 already)", ""), fontsize=12, weight="bold", color=TEXT)
+    title = f"what {name} makes of {sizes.size:,} gradients"
+    if zeros:
+        title += f" ({zeros:,} others are exactly 0 already)"
+    figure.suptitle(title, fontsize=12, weight="bold", color=TEXT)
     return figure
 
 
@@ -68,7 +70,7 @@ def fates(gradients: Any, scale: float = 1.0, dtype: Any = None) -> Fates:
     dead, over = held == 0, held.isinf()
     subnormal = (held < tiny) & ~dead
     shares = [float(mask.double().mean()) for mask in (dead, subnormal, over)]
-    return Fates(shares[0], shares[1], 1 - sum(shares), shares[2], zeros)
+    return Fates(shares[0], shares[1], 1 - sum(shares), shares[2], zeros / (zeros + sizes.size))
 
 
 def zone_edges(dtype: Any = None) -> tuple[float, float, float]:
@@ -80,7 +82,8 @@ def zone_edges(dtype: Any = None) -> tuple[float, float, float]:
     return math.log2(smallest / 2), math.log2(info.smallest_normal), math.log2(info.max)
 
 
-def _sizes(gradients: Any) -> tuple[np.ndarray[Any, Any], float]:
+def _sizes(gradients: Any) -> tuple[np.ndarray[Any, Any], int]:
+    """The sizes of those that are not 0, and how many are 0."""
     import numpy as np
 
     if hasattr(gradients, "detach"):
@@ -90,7 +93,7 @@ def _sizes(gradients: Any) -> tuple[np.ndarray[Any, Any], float]:
         raise ValueError("some gradients are infinite or NaN: give those from before the overflow")
     if not values.any():
         raise ValueError("there is no gradient other than 0, so there is nothing to draw")
-    return values[values > 0], float((values == 0).mean())
+    return values[values > 0], int((values == 0).sum())
 
 
 def _draw(
@@ -112,6 +115,7 @@ def _draw(
         axes.text((start + end) / 2, top * 0.97, text, ha="center", va="top", fontsize=9.5, color=TEXT, bbox=box)
     axes.bar(np.arange(LOW, HIGH) + 0.5, heights, width=1.0, fc=colour(0), ec=PAPER, lw=0.3, zorder=2)
     axes.set(xlim=(LOW, HIGH), ylim=(0, top), yticks=[])
+    axes.set_ylabel("share of the gradients", fontsize=10, color=TEXT)
     axes.set_xticks(range(LOW, HIGH + 1, 8), [f"$2^{{{power}}}$" for power in range(LOW, HIGH + 1, 8)])
     title = (
         "as they are" if factor == 1 else f"with the loss multiplied by {factor:,.0f} = $2^{{{math.log2(factor):g}}}$"

@@ -44,7 +44,9 @@ def loss_scale(scales: Sequence[float] | Mapping[int, Sequence[float]]) -> Figur
     if any(map(skipped_steps, by_rank.values())):
         axes.plot([], [], ls="", label="step skipped", **CROSS)
     axes.set_yscale("log", base=2)
-    axes.set_xlabel("step", fontsize=10, color=TEXT)
+    axes.set_xlabel(
+        "step" if len(by_rank) == 1 else "step  (equal scales are drawn a little apart)", fontsize=10, color=TEXT
+    )
     axes.set_ylabel("loss scale", fontsize=10, color=TEXT)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -66,9 +68,9 @@ def _draw(axes: Axes, rank: int, place: int, history: Sequence[float], several: 
     # Ranks that agree would hide each other: each is drawn a little higher than the one before.
     lifted = [scale * 2 ** (0.06 * place) for scale in history]
     style = DASHES[place % len(DASHES)]
-    axes.step(range(steps + 1), lifted, where="post", color=colour(rank), lw=2.2, ls=style, label=name, zorder=2)
+    axes.step(range(steps + 1), lifted, where="mid", color=colour(rank), lw=2.2, ls=style, label=name, zorder=2)
     axes.plot(
-        [step + 0.5 for step in skipped],
+        skipped,
         [lifted[step] for step in skipped],
         ls="",
         zorder=4,

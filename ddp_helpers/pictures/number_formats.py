@@ -81,7 +81,7 @@ def _draw_ranges(axes: Axes, formats: list[Format], top: float) -> None:
             Rectangle((start, y - 0.11), middle - start, 0.22, fc="#FFFFFF", ec=TEXT, lw=0.8, hatch="////", zorder=3)
         )
         small(axes, start, y - 0.27, _power(format.smallest), ha="center")
-        small(axes, end, y - 0.27, f"{format.largest:.3g}", ha="center")
+        small(axes, end, y - 0.27, _decimal(format.largest), ha="center")
     one, bottom = at(1.0), top - 0.42 - (len(formats) - 1) * ROW - 0.3
     axes.plot([one, one], [bottom, top - 0.15], color=LINE, lw=1.2, ls="--", zorder=1)
     small(axes, one, top - 0.05, "1")
@@ -108,6 +108,10 @@ def _draw_spacing(axes: Axes, formats: list[Format], top: float) -> None:
     small(axes, LEFT, bottom, "1", ha="center")
     small(axes, RIGHT, bottom, f"{1 + WINDOW:g}", ha="center")
     small(axes, (LEFT + RIGHT) / 2, bottom, "every number between these two", ha="center")
+
+
+def _decimal(value: float) -> str:
+    return f"{value:.0f}" if value < 1e6 else f"{value:.2e}".replace("e+", "e")
 
 
 def _power(value: float) -> str:

@@ -72,6 +72,7 @@ for images, labels in batches:
     scaler.update()
     losses.append(loss.item())
 """
+SCALER = "scaler = torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)\n"
 NO_AMP = """
 for images, labels in batches:
     loss = cross_entropy(model(images), labels)
@@ -118,6 +119,24 @@ ADD_AMP = {
     "the optimizer steps itself": (
         AMP.replace("scaler.step(optimizer)\n    scaler.update()", "optimizer.step()"),
         "gradients that nobody divided or looked at",
+    ),
+    "autocast for the CPU everywhere": (
+        AMP.replace("torch.autocast(device.type", 'torch.autocast("cpu"'),
+        "autocast was asked for cpu, float16. Where are the tensors?",
+    ),
+    "autocast around the loss only": (
+        AMP.replace("    with torch.autocast", "    outputs = model(images)\n    with torch.autocast").replace(
+            "cross_entropy(model(images), labels)", "cross_entropy(outputs, labels)"
+        ),
+        "Is the model called inside it?",
+    ),
+    "a scaler for bf16": (
+        AMP.replace("enabled=dtype == torch.float16", "enabled=True"),
+        "What would it save bf16 from?",
+    ),
+    "a new scaler in each step": (
+        AMP.replace("    optimizer.zero_grad()\n", "    optimizer.zero_grad()\n    " + SCALER).replace(SCALER, "", 1),
+        "What does one remember from one step to the next?",
     ),
     "no update": (AMP.replace("    scaler.update()\n", ""), "Who tells the scaler that the step is over"),
     "not through DDP": (AMP.replace("model(images)", "model.module(images)"), "end with different weights"),
@@ -190,6 +209,14 @@ scaler.update()
 END = SUM[SUM.index("scaler.unscale_") :]
 ACCUMULATE = {
     "a sum in place of a mean": (SUM.replace(" / len(micro_batches)", ""), "What makes a mean of their sum?"),
+    "three written into it": (
+        SUM.replace(" / len(micro_batches)", " / 3"),
+        "4 micro-batches were added and divided by 3. How many are in the list?",
+    ),
+    "the third is the last": (
+        SUM.replace("number == len(micro_batches)", "number == 3"),
+        "the gradients were sent after micro-batch 3 of 4. Who hears of those that follow?",
+    ),
     "unscale in the loop": (
         SUM.replace("scaler.unscale_(optimizer)\n", "").replace(
             "        scaler.scale(loss).backward()\n",
@@ -219,6 +246,13 @@ ACCUMULATE = {
         scaler.update()
         """,
         "It is the forward that decides",
+    ),
+    "one backward for the sum of the losses": (
+        SUM.replace("for number", "total = 0\nfor number")
+        .replace("            loss = cross_entropy", "            total = total + cross_entropy")
+        .replace("        scaler.scale(loss).backward()\n", "")
+        .replace(END, "scaler.scale(total).backward()\n" + END),
+        "3 micro-batches were in memory at once. What frees those of one",
     ),
     "no autocast": (SUM.replace("dtype=dtype", "enabled=False"), "What goes around the forward pass?"),
     "bf16 written into it": (SUM.replace("dtype=dtype", "dtype=torch.bfloat16"), "What does dtype say?"),
@@ -278,7 +312,12 @@ OTHER_STYLES = {
             losses += [float(loss)]
         """,
     ),
-    "06.1 a scaler everywhere": ("06.1", AMP.replace("enabled=dtype == torch.float16", "enabled=True")),
+    "06.1 a scaler that is made in the loop, once": (
+        "06.1",
+        AMP.replace(SCALER, "scaler = None\n").replace(
+            "    with torch", f"    scaler = scaler or {SCALER[9:]}    with torch"
+        ),
+    ),
     "06.2 looks at the norm": (
         "06.2",
         """
@@ -348,6 +387,6 @@ def test_the_gradient_by_hand_agrees_with_finite_differences() -> None:
 def test_harness_and_check_speak_of_the_same_steps() -> None:
     from ddp_helpers.exercises import amp_harness, lesson06
 
-    for name in ("STEPS", "BAD_STEP", "MICRO_BATCHES", "MICRO_SAMPLES", "LR"):
+    for name in ("STEPS", "BAD_STEP", "LR"):
         assert getattr(amp_harness, name) == getattr(lesson06, name)
     assert list(amp_harness.MAX_NORMS) == lesson06.MAX_NORMS
