@@ -19,7 +19,8 @@ from . import warm
 from .command import Command
 from .environment import import_time_settings, is_read_by_imports
 from .interrupts import Interrupts
-from .result import LaunchError, read_json
+from .outcome import read_json
+from .result import LaunchError
 
 # `environ["NAME"] =`, `.setdefault("NAME", …)` and putenv; what only reads it does not match.
 ENVIRON_IS_SET = re.compile(r"""(?:environ\[|environ\.setdefault\(|putenv\()\s*["'](\w+)["'](?:\]\s*=[^=]|\s*,)""")

@@ -12,9 +12,9 @@ from typing import Any
 
 import psutil
 
+from .outcome import read_json
 from .position import Position, ranks, read_position
 from .relation import in_step, relation
-from .result import read_json
 from .stop import CLOCK_SLACK
 
 NOTICE_AFTER = 15.0  # no line printed for so long: look whether anything is being computed

@@ -16,8 +16,9 @@ from .devices import choose as choose_devices
 from .environment import RUN_MARK, rank_environment, usable_cores
 from .interrupts import Interrupts
 from .logs import Follower
+from .outcome import find_failure, read_ranks
 from .report import agent_failure, rank_failure
-from .result import Failure, LaunchError, RankFailed, Run, RunInterrupted, RunTimeout, find_failure, read_ranks
+from .result import Failure, LaunchError, RankFailed, Run, RunInterrupted, RunTimeout
 from .script import check_syntax
 from .view import Silent, View, in_notebook
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from .faults.explain import explain, hint
 from .logs import shown
-from .result import Failure, Run, read_json
+from .outcome import read_json
+from .result import Failure, Run
 from .view import shown_path
 
 MAX_LINES = 25

@@ -18,7 +18,7 @@ import psutil
 
 from .environment import RUN_MARK
 from .interrupts import Interrupts
-from .result import read_json
+from .outcome import read_json
 
 GRACE = 3.0  # s between the steps
 CLOCK_SLACK = 2.0  # s; between a rank's own note of its start and the kernel's

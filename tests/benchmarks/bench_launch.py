@@ -29,7 +29,7 @@ import torch
 from ddp_helpers import RankFailed, launch, warm
 from ddp_helpers.command import Command
 from ddp_helpers.launch import Options, run
-from ddp_helpers.result import read_json
+from ddp_helpers.outcome import read_json
 
 HELLO = """
 import torch

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from ddp_helpers.outcome import find_failure, read_ranks
 from ddp_helpers.report import rank_failure
-from ddp_helpers.result import Run, find_failure, read_ranks
+from ddp_helpers.result import Run
 
 ECHO = "[gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:18336. This is typically caused by …"
 
