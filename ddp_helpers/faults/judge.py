@@ -247,7 +247,7 @@ class Judge:
         alone = [f for f in self.findings if f.fault.id == "peer-left" and EVALUATES.search(f.event.trace)]
         if alone:  # the others lost patience first, so that this rank says only that they have gone
             best = Finding(by_id()["eval-on-rank-zero"], alone[0].event, alone[0].line)
-        waiting = sorted({f.event.rank for f in waits if f.event.rank is not None})
+        waiting = sorted({rank for f in waits if (rank := self._rank_of_finding(f)) is not None})
         fault = self._mismatch(waits, best.fault) or best.fault
         if fault is not best.fault and fault.id != "nccl-watchdog-timeout":
             root = None  # no rank is missing: they are not together, or they cannot reach each other
@@ -269,9 +269,15 @@ class Judge:
             faults=tuple(dict.fromkeys([fault, *general]))[:2],
         )
 
+    def _rank_of_finding(self, finding: Finding) -> int | None:
+        """The line may name its rank where its event does not: "what():  [… Rank 1] Watchdog caught …"."""
+        return finding.event.rank if finding.event.rank is not None else self._rank_of(finding.line)
+
     def _absent(self, waiting: list[int]) -> int | None:
         """The only rank that did not wait; with NCCL's numbers, the only one that is behind."""
-        work = {f.event.rank: int(m[1]) for f in self.findings if (m := WORK.search(self.lines[f.line].text))}
+        work = {
+            self._rank_of_finding(f): int(m[1]) for f in self.findings if (m := WORK.search(self.lines[f.line].text))
+        }
         behind = [rank for rank, number in work.items() if number == min(work.values())]
         if len(set(work.values())) > 1 and len(behind) == 1:
             return behind[0]
@@ -287,7 +293,7 @@ class Judge:
 
     def _mismatch(self, waits: list[Finding], said: Fault) -> Fault | None:
         """Ranks that wait in different collectives; or all in the very first one, which the GPUs do not end."""
-        work = {f.event.rank: m.groups() for f in waits if (m := WORK.search(self.lines[f.line].text))}
+        work = {self._rank_of_finding(f): m.groups() for f in waits if (m := WORK.search(self.lines[f.line].text))}
         if len(work) > 1 and len({number for number, _, _ in work.values()}) == 1:
             if len(set(work.values())) > 1:
                 return by_id()["nccl-ranks-differ"]
