@@ -14,7 +14,8 @@ import pytest
 
 from ddp_helpers import LaunchError, RankFailed, Run, RunTimeout, engines, launch
 from ddp_helpers.command import Command
-from ddp_helpers.environment import import_time_settings
+from ddp_helpers.devices import Devices
+from ddp_helpers.environment import rank_environment
 
 ENGINES = ["warm", "cold"]
 PROBE = """
@@ -283,7 +284,8 @@ def test_a_script_that_reads_or_sets_other_things_is_started_warm(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert engines.choose("auto", Command(script(line)), import_time_settings(dict(os.environ))) == "warm"
+    env = rank_environment(Devices("cpu", "gloo", ""), 1, {}, os.environ)  # as the warm parent, if there is one, has
+    assert engines.choose("auto", Command(script(line)), env) == "warm"
 
 
 def test_the_timeout_counts_from_the_first_ranks_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
