@@ -136,8 +136,8 @@ def crowd(run: Run) -> str:
 
 
 def node_of(folder: Path) -> int:
-    note = json.loads((folder / "rank.json").read_text(encoding="utf-8"))
-    return int(note["node"])
+    """The node of a rank, from the path of its logs (…/node1/run_x/attempt_0/3): a killed rank may have left no note."""
+    return int(folder.parents[2].name.removeprefix("node"))
 
 
 def left_by(run: Run, name: str) -> dict[int, dict[str, Any]]:

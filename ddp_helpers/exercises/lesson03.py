@@ -339,7 +339,7 @@ def _judge_accuracy(run: Run, note: dict[str, Any]) -> str | None:
         100 * right: "That is the right number, in percent. The broken script prints a fraction.",
         right / world: "All right answers are in it, and then it was divided by the number of ranks.",
     }
-    near = 6e-5 * max(1.0, printed[-1])
+    near = 1e-4 * max(1.0, printed[-1])  # printed with four digits, a percentage perhaps with two
     hint = next((hint for value, hint in known.items() if abs(printed[-1] - value) < near), "Count, add, then divide.")
     return (
         f"{crowd(run)} on other digits than your cell's, rank 0 prints {printed[-1]:.4f}, one process finds "
