@@ -136,7 +136,7 @@ def crowd(run: Run) -> str:
 
 
 def node_of(folder: Path) -> int:
-    """The node of a rank, from the path of its logs (…/node1/run_x/attempt_0/3): a killed rank may have left no note."""
+    """The node of a rank, from its logs' path (…/node1/run_x/attempt_0/3): a killed rank may have left no note."""
     return int(folder.parents[2].name.removeprefix("node"))
 
 
