@@ -48,8 +48,9 @@ lab: $(VENV)/.installed
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) -m jupyterlab --ip=127.0.0.1 --ServerApp.root_dir=notebooks \
 	  --LabApp.default_url=/lab/tree/$(FIRST_LESSON) $(AS_ROOT) $(LAB_ARGS)
 
+# Two files of tests at a time: most tests wait for processes. PYTEST_ARGS="-n 0" takes one at a time.
 test: $(VENV)/.installed
-	$(PY) -m pytest $(PYTEST_ARGS)
+	$(PY) -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
 
 browser-test: $(VENV)/.installed
 	$(PY) -m pytest -m browser tests/browser $(PYTEST_ARGS)
