@@ -11,6 +11,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from build_notebooks import ROOT
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
@@ -88,3 +89,14 @@ def start_notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callabl
 def notebook(start_notebook: Callable[..., Notebook], tmp_path_factory: pytest.TempPathFactory) -> Notebook:
     """One kernel for all tests of a file that harm nobody else."""
     return start_notebook(tmp_path_factory.mktemp("notebooks"))
+
+
+@pytest.fixture
+def notebook_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A notebook's folder to work in, with the data where lessons look for it, as nobody's grader."""
+    (tmp_path / "data").symlink_to(ROOT / "data")
+    folder = tmp_path / "notebooks"
+    (folder / "scripts").mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("NBGRADER_EXECUTION", raising=False)
+    return folder

@@ -4,61 +4,34 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from textwrap import dedent
 from types import SimpleNamespace
 
 import pytest
-from build_notebooks import Lesson, learner_notebook, read_source
+from build_notebooks import Lesson
+from exercise_cells import Cells
 
 from ddp_helpers import RunTimeout, check
-from ddp_helpers.exercises import ExerciseNotPassed, Verdict
+from ddp_helpers.exercises import ExerciseNotPassed
 
 LESSON = Lesson("01_who_am_i")
 SCRIPTS = {"01.1": "scripts/01_once_per_node.py", "01.2": "scripts/01_my_files.py", "01.3": "scripts/01_in_and_out.py"}
-SOLUTION = re.compile(r"^### BEGIN SOLUTION\n.*^### END SOLUTION\n?", flags=re.DOTALL | re.MULTILINE)
-
-
-@pytest.fixture(autouse=True)
-def notebook_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("NBGRADER_EXECUTION", raising=False)
-    (tmp_path / "scripts").mkdir()
-    yield tmp_path
-
-
-def cell_text(exercise: str, notebook: object) -> str:
-    """What the exercise's cell writes to its script."""
-    for cell in notebook.cells:  # type: ignore[attr-defined]
-        first, _, body = cell.source.partition("\n")
-        if first.startswith("%%torchrun") and SCRIPTS[exercise] in first.split():
-            return body
-    raise AssertionError(f"the lesson has no cell for exercise {exercise}")
-
-
-def with_solution(exercise: str, solution: str) -> str:
-    text, count = SOLUTION.subn(lambda _: dedent(solution), cell_text(exercise, read_source(LESSON)))
-    assert count == 1
-    return text
-
-
-def checked(exercise: str, text: str) -> Verdict:
-    Path(SCRIPTS[exercise]).write_text(text, encoding="utf-8")
-    return check(exercise)
+CELLS = Cells(LESSON, SCRIPTS)
+checked = CELLS.checked
+with_solution = CELLS.with_solutions
+pytestmark = pytest.mark.usefixtures("notebook_folder")
 
 
 @pytest.mark.parametrize("exercise", SCRIPTS)
 def test_the_lessons_own_solution_passes(exercise: str) -> None:
-    verdict = checked(exercise, cell_text(exercise, read_source(LESSON)))
+    verdict = checked(exercise, CELLS.solved(exercise))
     assert verdict.passed, verdict
 
 
 @pytest.mark.parametrize("exercise", SCRIPTS)
 def test_the_learners_untouched_cell_is_not_attempted_and_raises_nothing(exercise: str) -> None:
-    verdict = checked(exercise, cell_text(exercise, learner_notebook(LESSON)))
+    verdict = checked(exercise, CELLS.untouched(exercise))
     assert verdict.kind == "unattempted" and "Not attempted yet: cell line" in verdict.text
 
 

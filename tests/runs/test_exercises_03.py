@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent, indent
 
 import pytest
-from build_notebooks import ROOT, Lesson, learner_notebook, read_source
-
-from ddp_helpers import check
-from ddp_helpers.exercises import Verdict
+from build_notebooks import Lesson, read_source
+from exercise_cells import Cells
 
 LESSON = Lesson("03_ddp_from_nothing")
 SCRIPTS = {
@@ -22,60 +18,22 @@ SCRIPTS = {
     "03.4": "scripts/03_jumps.py",
     "03.5": "scripts/03_accuracy.py",
 }
-SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n.*^ *### END SOLUTION\n?", flags=re.DOTALL | re.MULTILINE)
-
-
-@pytest.fixture(autouse=True)
-def notebook_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A notebook's folder with the digits where lessons look for them."""
-    folder = tmp_path / "notebooks"
-    (folder / "scripts").mkdir(parents=True)
-    (tmp_path / "data").mkdir()
-    shutil.copy(ROOT / "data" / "digits.npz", tmp_path / "data")
-    monkeypatch.chdir(folder)
-    monkeypatch.delenv("NBGRADER_EXECUTION", raising=False)
-    yield folder
-
-
-def cell_text(exercise: str, notebook: object) -> str:
-    """What the exercise's cell writes to its script."""
-    for cell in notebook.cells:  # type: ignore[attr-defined]
-        first, _, body = cell.source.partition("\n")
-        if first.startswith("%%torchrun") and SCRIPTS[exercise] in first.split():
-            return body
-    raise AssertionError(f"the lesson has no cell for exercise {exercise}")
-
-
-def with_solution(exercise: str, solution: str) -> str:
-    text = cell_text(exercise, read_source(LESSON))
-    text, count = SOLUTION.subn(lambda found: indent(dedent(solution), found[1]), text)
-    assert count == 1
-    return text
-
-
-def changed(exercise: str, *changes: tuple[str, str]) -> str:
-    """The reference solution with parts of it replaced."""
-    text = cell_text(exercise, read_source(LESSON))
-    for old, new in changes:
-        assert text.count(old) == 1, old
-        text = text.replace(old, new)
-    return text
-
-
-def checked(exercise: str, text: str) -> Verdict:
-    Path(SCRIPTS[exercise]).write_text(text, encoding="utf-8")
-    return check(exercise)
+CELLS = Cells(LESSON, SCRIPTS)
+checked = CELLS.checked
+with_solution = CELLS.with_solutions
+changed = CELLS.edited
+pytestmark = pytest.mark.usefixtures("notebook_folder")
 
 
 @pytest.mark.parametrize("exercise", SCRIPTS)
 def test_the_lessons_own_solution_passes(exercise: str) -> None:
-    verdict = checked(exercise, cell_text(exercise, read_source(LESSON)))
+    verdict = checked(exercise, CELLS.solved(exercise))
     assert verdict.passed, verdict
 
 
 @pytest.mark.parametrize("exercise", SCRIPTS)
 def test_the_learners_untouched_cell_is_not_attempted_and_raises_nothing(exercise: str) -> None:
-    verdict = checked(exercise, cell_text(exercise, learner_notebook(LESSON)))
+    verdict = checked(exercise, CELLS.untouched(exercise))
     assert verdict.kind == "unattempted" and "Not attempted yet: cell line" in verdict.text
 
 
@@ -479,7 +437,7 @@ def test_the_check_leaves_the_learners_own_checkpoint_alone(notebook_folder: Pat
     mine = notebook_folder / "runs" / "03_checkpoint.pt"
     mine.parent.mkdir()
     mine.write_text("mine", encoding="utf-8")
-    assert checked("03.3", cell_text("03.3", read_source(LESSON))).passed
+    assert checked("03.3", CELLS.solved("03.3")).passed
     assert mine.read_text(encoding="utf-8") == "mine"
 
 

@@ -2,73 +2,38 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from pathlib import Path
-from textwrap import dedent, indent
-
 import pytest
-from build_notebooks import ROOT, Lesson, learner_notebook, read_source
+from build_notebooks import Lesson, learner_notebook, read_source
+from exercise_cells import Cells
 
 from ddp_helpers import check
-from ddp_helpers.exercises import Verdict
 
 LESSON = Lesson("04_dataparallel_or_ddp")
 SCRIPTS = {"04.1": "scripts/04_digits_ddp.py", "04.3": "scripts/04_counter.py"}
-SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n.*?^ *### END SOLUTION\n?", flags=re.DOTALL | re.MULTILINE)
-
-
-@pytest.fixture(autouse=True)
-def notebook_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    (tmp_path / "data").symlink_to(ROOT / "data")
-    folder = tmp_path / "notebooks"
-    (folder / "scripts").mkdir(parents=True)
-    monkeypatch.chdir(folder)
-    monkeypatch.delenv("NBGRADER_EXECUTION", raising=False)
-    yield folder
-
-
-def cell_text(script: str, notebook: object) -> str:
-    """What the cell of this script writes."""
-    for cell in notebook.cells:  # type: ignore[attr-defined]
-        first, _, body = cell.source.partition("\n")
-        if first.startswith("%%torchrun") and script in first.split():
-            return body
-    raise AssertionError(f"the lesson has no cell for {script}")
-
-
-def checked(exercise: str, text: str) -> Verdict:
-    Path(SCRIPTS[exercise]).write_text(text, encoding="utf-8")
-    return check(exercise)
+CELLS = Cells(LESSON, SCRIPTS)
+checked = CELLS.checked
+pytestmark = pytest.mark.usefixtures("notebook_folder")
 
 
 def edited(*changes: tuple[str, str]) -> str:
     """The lesson's migrated script with some of its lines changed."""
-    text = cell_text(SCRIPTS["04.1"], read_source(LESSON))
-    for old, new in changes:
-        assert text.count(old) == 1, (old, text.count(old))
-        text = text.replace(old, new)
-    return text
+    return CELLS.edited("04.1", *changes)
 
 
 def counter(first: str, then: str) -> str:
     """The lesson's counting model with these lines in __init__ and forward."""
-    lines = iter((first, then))
-    text = cell_text(SCRIPTS["04.3"], read_source(LESSON))
-    text, count = SOLUTION.subn(lambda match: indent(dedent(next(lines)), match.group(1)) + "\n", text)
-    assert count == 2
-    return text
+    return CELLS.with_solutions("04.3", first + "\n", then + "\n")
 
 
 @pytest.mark.parametrize("exercise", SCRIPTS)
 def test_the_lessons_own_solution_passes(exercise: str) -> None:
-    verdict = checked(exercise, cell_text(SCRIPTS[exercise], read_source(LESSON)))
+    verdict = checked(exercise, CELLS.solved(exercise))
     assert verdict.passed, verdict
 
 
 @pytest.mark.parametrize("exercise", SCRIPTS)
 def test_the_learners_untouched_cell_is_not_attempted_and_raises_nothing(exercise: str) -> None:
-    verdict = checked(exercise, cell_text(SCRIPTS[exercise], learner_notebook(LESSON)))
+    verdict = checked(exercise, CELLS.untouched(exercise))
     assert verdict.kind == "unattempted" and "Not attempted yet: cell line" in verdict.text
 
 
@@ -123,7 +88,7 @@ def test_a_migration_in_another_style_passes(script: str) -> None:
 
 MIGRATIONS = {
     "DataParallel as it was": (
-        cell_text("scripts/04_digits_dp.py", read_source(LESSON)),
+        CELLS.text("scripts/04_digits_dp.py"),
         "no rank joined a process group: 2 processes train 2 models",
     ),
     "nobody cuts the batch": (
@@ -388,5 +353,5 @@ def test_each_mistake_of_a_counter_gets_its_own_hint(script: str, hint: str) -> 
 
 
 def test_a_check_runs_the_script_anew_each_time() -> None:
-    assert checked("04.3", cell_text(SCRIPTS["04.3"], read_source(LESSON))).passed
+    assert checked("04.3", CELLS.solved("04.3")).passed
     assert not checked("04.3", COUNTERS["steps"][0]).passed

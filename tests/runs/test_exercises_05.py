@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from pathlib import Path
-from textwrap import dedent, indent
 
 import pytest
-from build_notebooks import ROOT, Lesson, learner_notebook, read_source
+from build_notebooks import Lesson, read_source
+from exercise_cells import Cells
 
 from ddp_helpers import check
 from ddp_helpers.exercises import Verdict
@@ -21,54 +19,26 @@ SCRIPTS = {
     "05.4": "scripts/05_resume.py",
 }
 FIND = "scripts/05_find.py"
-SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n.*^ *### END SOLUTION\n?", flags=re.DOTALL | re.MULTILINE)
-
-
-@pytest.fixture(autouse=True)
-def notebook_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    (tmp_path / "data").symlink_to(ROOT / "data")
-    folder = tmp_path / "notebooks"
-    (folder / "scripts").mkdir(parents=True)
-    monkeypatch.chdir(folder)
-    monkeypatch.delenv("NBGRADER_EXECUTION", raising=False)
-    yield folder
-
-
-def cell_text(script: str, notebook: object) -> str:
-    """What the cell that has this script in its first line writes to it."""
-    for cell in notebook.cells:  # type: ignore[attr-defined]
-        first, _, body = cell.source.partition("\n")
-        if first.startswith("%%torchrun") and script in first.split():
-            return body
-    raise AssertionError(f"the lesson has no cell for {script}")
-
-
-def with_solution(exercise: str, solution: str) -> str:
-    text = cell_text(SCRIPTS[exercise], read_source(LESSON))
-    text, count = SOLUTION.subn(lambda found: indent(dedent(solution).lstrip("\n"), found[1]), text)
-    assert count == 1
-    return text
-
-
-def checked(exercise: str, text: str) -> Verdict:
-    Path(SCRIPTS[exercise]).write_text(text, encoding="utf-8")
-    return check(exercise)
+CELLS = Cells(LESSON, SCRIPTS)
+checked = CELLS.checked
+with_solution = CELLS.with_solutions
+pytestmark = pytest.mark.usefixtures("notebook_folder")
 
 
 def mended(*answer: object) -> Verdict:
-    Path(FIND).write_text(cell_text(FIND, read_source(LESSON)), encoding="utf-8")
+    Path(FIND).write_text(CELLS.text(FIND), encoding="utf-8")
     return check("05.5", answer)
 
 
 @pytest.mark.parametrize("exercise", SCRIPTS)
 def test_the_lessons_own_solution_passes(exercise: str) -> None:
-    verdict = checked(exercise, cell_text(SCRIPTS[exercise], read_source(LESSON)))
+    verdict = checked(exercise, CELLS.solved(exercise))
     assert verdict.passed, verdict
 
 
 @pytest.mark.parametrize("exercise", SCRIPTS)
 def test_the_learners_untouched_cell_is_not_attempted_and_raises_nothing(exercise: str) -> None:
-    verdict = checked(exercise, cell_text(SCRIPTS[exercise], learner_notebook(LESSON)))
+    verdict = checked(exercise, CELLS.untouched(exercise))
     assert verdict.kind == "unattempted" and "Not attempted yet: cell line" in verdict.text
 
 
