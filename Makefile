@@ -15,6 +15,7 @@ LAB_ARGS ?=
 PYTEST_ARGS ?=
 LESSONS ?=
 BENCH_ARGS ?=
+COURSE_ARGS ?=
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -31,13 +32,14 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test build check bench browser-test clean
+.PHONY: help lab test build check course bench browser-test clean
 
 help:
 	@echo "make lab           set up .venv once, then open JupyterLab on the lessons"
 	@echo "make test          all tests that need nothing but Python"
 	@echo "make browser-test  a lesson driven in JupyterLab with Chromium"
 	@echo "make build         rebuild the notebooks whose sources changed"
+	@echo "make course        run all lessons, solved, in one go: minutes and verdicts (COURSE_ARGS=--unsolved)"
 	@echo "make check         ruff, mypy, and whether the built notebooks follow from their sources"
 	@echo "make bench         how fast explain() reads a log, and a launch starts, beside torchrun and Accelerate"
 	@echo "make clean         remove .venv and caches; your notebooks, scripts and runs stay"
@@ -64,6 +66,9 @@ check: $(VENV)/.installed
 	$(PY) -m mypy
 	$(PY) tools/build_notebooks.py --check
 
+course: $(VENV)/.installed
+	$(PY) tools/run_course.py $(COURSE_ARGS)
+
 bench: $(VENV)/.installed-bench
 	$(PY) tests/benchmarks/bench_explain.py
 	$(PY) tests/benchmarks/bench_launch.py $(BENCH_ARGS)
@@ -84,7 +89,10 @@ endif
 	@echo '$(NO_NEWS)' >$(LAB_SETTINGS)/overrides.json
 	@touch $@
 
-$(VENV)/.installed-bench: $(VENV)/.installed
+$(VENV)/.installed-course: $(VENV)/.installed
+	$(PY) tools/run_course.py $(COURSE_ARGS)
+
+bench: $(VENV)/.installed
 	$(PY) -m pip install -e '.[dev,bench]'
 	@touch $@
 
