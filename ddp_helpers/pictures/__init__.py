@@ -19,10 +19,12 @@ from .parallel_step import parallel_step
 from .processes import processes
 from .sampler_map import sampler_map
 from .speed_up import speed_up
+from .timeline import Timeline, timeline
 from .topology import topology
 
 __all__ = [
     "RANK_COLOURS",
+    "Timeline",
     "batch_arithmetic",
     "collective",
     "colour",
@@ -38,6 +40,7 @@ __all__ = [
     "sampler_map",
     "show_figures",
     "speed_up",
+    "timeline",
     "topology",
     "torn_lines",
 ]
