@@ -21,5 +21,7 @@ def check(machine: Machine) -> Finding:
             f"Start no more than {max(1, int(machine.cpu_limit))} ranks × threads, or ask for a larger limit.",
         )
     if cores == 1:
-        return Finding("cores", "note", found, "Ranks take turns. Everything works; nothing will look faster with two.")
+        why = "Ranks take turns. Everything works; nothing will look faster with two."
+        cure = "Slurm gives one core unless asked: --cpus-per-task=4." if machine.slurm == "job" else ""
+        return Finding("cores", "note", found, why, cure)
     return Finding("cores", "ok", found, "As many ranks as cores can compute at the same time.")

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from . import (
+    architecture,
     cores,
+    disk,
     driver,
+    gpu_health,
     gpu_memory,
+    gpu_mode,
     gpus,
     hostname,
+    limits,
     links,
     memory,
     nccl,
+    nvlink,
     ports,
+    settings,
     shared_memory,
     software,
     threads,
@@ -21,19 +28,27 @@ from .recorded import recorded
 from .report import Report
 from .world_size import advise
 
+# The order of the report. Some are shown only when they found something (Finding.minor).
 CHECKS = (
     software.check,
     gpus.check,
     driver.check,
+    architecture.check,
+    gpu_health.check,
+    gpu_mode.check,
     nccl.check,
     links.check,
+    nvlink.check,
     gpu_memory.check,
     cores.check,
     threads.check,
     memory.check,
     shared_memory.check,
+    disk.check,
+    limits.check,
     hostname.check,
     ports.check,
+    settings.check,
 )
 
 
@@ -46,7 +61,8 @@ def doctor(machine: str | Machine | None = None) -> Report:
         doctor(machine="8-gpu-server")  # a recorded machine
 
     machine: the name of a recorded machine (ddp_helpers.doctor.recorded_names()), a Machine, or None for this one.
-    Nothing here starts CUDA: GPUs are read through NVML. Raises ValueError for an unknown name.
+    CUDA is not started in this process: GPUs are read through NVML, and where there are some, a process of its own
+    tries whether CUDA starts. Raises ValueError for an unknown name.
     """
     if machine is None:
         from .gather import this_machine

@@ -16,6 +16,7 @@ class Finding:
     found    the fact
     matters  whether it matters, and why
     do       what to do; empty when there is nothing to do
+    minor    True for a check that is shown only when it found something; it is in .findings and in JSON either way
     """
 
     name: str
@@ -23,10 +24,15 @@ class Finding:
     found: str
     matters: str
     do: str = ""
+    minor: bool = False
 
     def __post_init__(self) -> None:
         if self.level not in LEVELS:
             raise ValueError(f"a finding's level is one of {', '.join(LEVELS)}; got {self.level!r}")
+
+    @property
+    def shown(self) -> bool:
+        return not (self.minor and self.level == "ok")
 
     @property
     def severity(self) -> int:

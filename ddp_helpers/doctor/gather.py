@@ -1,97 +1,50 @@
-"""Look at the machine we run on. Nothing here initialises CUDA, and nothing here needs a GPU."""
+"""Look at the machine we run on. Nothing here initialises CUDA in this process, and nothing here needs a GPU."""
 
 from __future__ import annotations
 
 import os
 import platform
-import shutil
-import socket
 from pathlib import Path
 
-from ..environment import cpu_limit
+from . import pci
+from .cuda_start import cuda_error
 from .machine import Cpu, Machine
 from .nvml import GpuFacts, read_gpus
+from .read_environment import container, is_wsl, kept, nccl_file, slurm
+from .read_limits import limits
+from .read_network import network
+from .read_software import software
 
 
 def this_machine() -> Machine:
     """Every fact the checks need about the machine this process runs on."""
     gpu: GpuFacts = read_gpus()
-    torch_version, torch_cuda, nccl = _torch()
-    memory_total, memory_available = _memory()
-    shm_total, shm_free = _shared_memory()
-    hostname = socket.gethostname()
+    environment = os.environ
     return Machine(
         name="this machine",
         system=platform.system(),
         python=platform.python_version(),
-        torch=torch_version,
-        torch_cuda=torch_cuda,
-        nccl=nccl,
+        wsl=is_wsl(),
+        slurm=slurm(environment),
         driver=gpu.driver,
         driver_cuda=gpu.driver_cuda,
         nvml_error=gpu.error,
-        cuda_visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
-        container=_container(),
+        nvml_package=gpu.package,
+        gpu_cards=pci.count_cards(),
+        gpu_errors=gpu.gpu_errors,
+        cuda_error=cuda_error() if gpu.gpus and gpu.driver_cuda else None,
+        cuda_visible_devices=environment.get("CUDA_VISIBLE_DEVICES"),
+        container=container(environment),
         cpus=_cpus(),
-        cpu_limit=cpu_limit(),
-        omp_num_threads=os.environ.get("OMP_NUM_THREADS"),
-        memory_total=memory_total,
-        memory_available=memory_available,
-        shm_total=shm_total,
-        shm_free=shm_free,
-        hostname=hostname,
-        address=_resolve(hostname),
-        free_port=_can_listen(0),
-        port_29500_free=_can_listen(29500),
+        omp_num_threads=environment.get("OMP_NUM_THREADS"),
+        environment=kept(environment),
+        nccl_file=nccl_file(environment, Path(os.path.expanduser("~"))),
         gpus=gpu.gpus,
         links=gpu.links,
+        **software(),
+        **limits(),
+        **network(),
     )
-
-
-def _torch() -> tuple[str | None, str | None, str | None]:
-    """torch's version, the CUDA version of its build, and the NCCL version it prints."""
-    try:
-        import torch
-    except ImportError:
-        return None, None, None
-    try:
-        # Reads a constant of the library: it answers without any GPU and touches none.
-        nccl = ".".join(str(part) for part in torch.cuda.nccl.version())
-    except AttributeError:  # a CPU build, or macOS and Windows: torch without NCCL
-        nccl = None
-    return str(torch.__version__), torch.version.cuda, nccl
-
-
-def _memory() -> tuple[int | None, int | None]:
-    try:
-        import psutil
-    except ImportError:
-        return None, None
-    memory = psutil.virtual_memory()
-    return memory.total, memory.available
-
-
-def _shared_memory() -> tuple[int | None, int | None]:
-    try:
-        usage = shutil.disk_usage("/dev/shm")
-    except OSError:  # macOS and Windows have none
-        return None, None
-    return usage.total, usage.free
-
-
-def _resolve(hostname: str) -> str | None:
-    try:
-        return socket.gethostbyname(hostname)
-    except (OSError, UnicodeError):
-        return None
-
-
-def _can_listen(port: int) -> bool:
-    try:
-        with socket.create_server(("127.0.0.1", port)):
-            return True
-    except OSError:
-        return False
 
 
 def _cpus() -> tuple[Cpu, ...]:
@@ -123,19 +76,6 @@ def parse_cpu_list(text: str) -> list[int]:
         if first:
             numbers.extend(range(int(first), int(last or first) + 1))
     return numbers
-
-
-def _container() -> str | None:
-    if Path("/.dockerenv").exists():
-        return "Docker"
-    if Path("/run/.containerenv").exists():
-        return "Podman"
-    if "KUBERNETES_SERVICE_HOST" in os.environ:
-        return "Kubernetes"
-    for marker in ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"):
-        if marker in os.environ:
-            return "Apptainer"
-    return None
 
 
 def _text(path: Path) -> str | None:

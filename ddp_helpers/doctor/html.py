@@ -21,17 +21,19 @@ CELL = "text-align:left;vertical-align:top;padding:0.35em 0.7em;background:none;
 
 
 def render(report: Report) -> str:
-    rows = [_row(line.level, line.name, line.found, line.matters, line.do) for line in report.findings]
+    rows = [_row(line.level, line.name, line.found, line.matters, line.do) for line in report.shown]
     advice = report.advice
     found = f"{advice.ranks} ranks on {advice.device} with {advice.backend}"
     rows.append(_row("advice", "world size", found, advice.why, ""))
-    source = f'<div style="opacity:0.8">recorded machine: {escape(report.machine.source)}</div>'
+    links = " ".join(f'<a href="{escape(url)}">[{number}]</a>' for number, url in enumerate(report.machine.urls, 1))
+    source = f'<div style="opacity:0.8">recorded machine: {escape(report.machine.source)} {links}</div>'
     return (
         '<div style="max-width:75em;line-height:1.4">'
         f'<div style="font-weight:bold;font-size:1.1em">{escape(report.title())}</div>'
         f"{source if report.machine.source else ''}"
         '<table style="border-collapse:collapse;table-layout:auto;margin:0.5em 0;width:100%">'
         f"{''.join(rows)}</table>"
+        f'<div style="opacity:0.8">{escape(report.silent())}</div>'
         f'<div style="font-weight:bold">{escape(report.summary())}</div></div>'
     )
 

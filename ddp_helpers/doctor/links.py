@@ -10,13 +10,24 @@ from .visible import visible_gpus
 
 
 def check(machine: Machine) -> Finding:
-    shown = {gpu.index for gpu in visible_gpus(machine)}
-    links = [link for link in machine.links if link.a in shown and link.b in shown]
-    if len(shown) < 2:
-        return Finding("links", "ok", "nothing to join: fewer than two GPUs", "Only jobs with several GPUs need links.")
+    gpus = {gpu.index: gpu for gpu in visible_gpus(machine)}
+    links = [link for link in machine.links if link.a in gpus and link.b in gpus]
+    if len(gpus) < 2:
+        why = "Only jobs with several GPUs need links."
+        return Finding("links", "ok", "nothing to join: fewer than two GPUs", why, minor=True)
     if not links:
-        return Finding("links", "note", "the driver does not tell how the GPUs are joined", "Ask nvidia-smi topo -m.")
+        return _unknown(machine)
     found = describe(links)
+    translated = [link for link in links if _crosses_iommu(link, gpus[link.a].iommu, gpus[link.b].iommu)]
+    if translated:
+        return Finding(
+            "links",
+            "warning",
+            f"{found}; {len(translated)} of {len(links)} pairs read each other's memory over PCIe through an IOMMU",
+            "The IOMMU can make that slow, or NCCL hang in its first collective (NVIDIA/nccl#257, #631).",
+            "If it hangs, NCCL_P2P_DISABLE=1 shows whether this is why. Cure: iommu=pt on the kernel's command line, "
+            "or the IOMMU (VT-d, AMD-Vi) off in the BIOS.",
+        )
     blocked = [link for link in links if link.peer is False]
     if blocked:
         return Finding(
@@ -34,6 +45,22 @@ def check(machine: Machine) -> Finding:
         "Pairs without NVLink talk over PCIe, and SYS pairs also across the connection between the processors. "
         "Everything works; large models lose time here.",
     )
+
+
+def _unknown(machine: Machine) -> Finding:
+    found = "the driver does not tell how the GPUs are joined"
+    if machine.wsl:
+        why = (
+            "So it is under WSL. Slow runs and crashes with several GPUs have been reported there (microsoft/WSL#9928)."
+        )
+        return Finding("links", "note", found, why, "If NCCL hangs or crashes, try NCCL_P2P_DISABLE=1.")
+    return Finding("links", "note", found, "Ask nvidia-smi topo -m.")
+
+
+def _crosses_iommu(link: Link, *treatments: str | None) -> bool:
+    """Direct access over PCIe whose addresses the kernel translates ("DMA", "DMA-FQ"; "identity" is harmless)."""
+    over_pcie = link.peer is True and not link.kind.startswith("NV")
+    return over_pcie and any((treatment or "").startswith("DMA") for treatment in treatments)
 
 
 def describe(links: list[Link]) -> str:

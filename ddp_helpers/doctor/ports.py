@@ -15,6 +15,14 @@ def check(machine: Machine) -> Finding:
             "Ranks meet at a port; without one none of them gets past init_process_group.",
             "Is the lo interface up, and is the sandbox you run in allowed to listen?",
         )
+    if not machine.loopback:
+        return Finding(
+            "ports",
+            "problem",
+            "a port can be opened, but no connection to it arrives",
+            "Ranks meet at a port; here each would wait for the others until the timeout.",
+            "A firewall, VPN or sandbox on this machine stops connections to 127.0.0.1: allow them.",
+        )
     if not machine.port_29500_free:
         return Finding(
             "ports",

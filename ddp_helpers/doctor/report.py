@@ -13,6 +13,7 @@ from .world_size import Advice
 
 SIGNS = {"ok": "✔", "note": "·", "warning": "▲", "problem": "✘"}
 WIDTH = 110
+FORMAT = 1  # of the JSON; facts and findings may be added without a new number
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,24 +67,41 @@ class Report:
             return f"Ready, but read this: {names}."
         return "Ready: nothing here must be mended."
 
+    @property
+    def shown(self) -> tuple[Finding, ...]:
+        """The lines of the report: all but the minor ones that found nothing."""
+        return tuple(finding for finding in self.findings if finding.shown)
+
+    def silent(self) -> str:
+        """The minor checks that found nothing, in one sentence."""
+        names = [finding.name for finding in self.findings if not finding.shown]
+        return f"Also looked at, and nothing found: {', '.join(names)}." if names else ""
+
     def title(self) -> str:
-        where = f" (inside a {self.machine.container} container)" if self.machine.container else ""
+        article = "an" if self.machine.container == "Apptainer" else "a"
+        places = [f"inside {article} {self.machine.container} container"] if self.machine.container else []
+        places += ["under WSL"] if self.machine.wsl else []
+        places += ["in a Slurm job"] if self.machine.slurm == "job" else []
+        where = f" ({', '.join(places)})" if places else ""
         return f"Is {self.machine.name} ready?{where}"
 
     def to_dict(self) -> dict[str, Any]:
+        """Everything, for programs. Every check is in "findings", whether or not the report shows it."""
         return {
+            "format": FORMAT,
             "machine": self.machine.to_dict(),
             "findings": [asdict(finding) for finding in self.findings],
             "world_size": asdict(self.advice),
+            "verdict": self.summary(),
             "exit_code": self.exit_code,
         }
 
     def __repr__(self) -> str:
-        name = max(len(finding.name) for finding in self.findings)
+        name = max(len(finding.name) for finding in self.shown)
         lines = [self.title()]
         if self.machine.source:
             lines += _wrap(f"recorded machine: {self.machine.source}", "  ")
-        for finding in self.findings:
+        for finding in self.shown:
             lead = f"{SIGNS[finding.level]} {finding.name:<{name}}  "
             lines += _wrap(f"{finding.found}. {finding.matters}", " " * len(lead), lead)
             if finding.do:
@@ -92,6 +110,8 @@ class Report:
         lead = f"» {'world size':<{name}}  "
         text = f"{advice.ranks} ranks on {advice.device} with {advice.backend}. {advice.why}"
         lines += _wrap(text, " " * len(lead), lead)
+        if self.silent():
+            lines += _wrap(self.silent(), "  ")
         lines.append(self.summary())
         return "\n".join(lines)
 

@@ -8,7 +8,7 @@ from .machine import Machine
 
 def check(machine: Machine) -> Finding:
     value = machine.omp_num_threads and machine.omp_num_threads.partition(",")[0]  # "4,2": one a level of nesting
-    cores = machine.cores
+    cores = machine.cores_of_time
     if value is None:
         return Finding(
             "threads",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from . import architecture, driver, gpu_mode
 from .machine import Machine
 from .visible import free_gpus, same_model, visible_gpus
 
@@ -22,9 +23,18 @@ def advise(machine: Machine) -> Advice:
     """One rank a GPU where there are two or more fit for it; otherwise a few ranks on the processor."""
     visible = visible_gpus(machine)
     usable = same_model(free_gpus(visible))
-    if len(usable) >= 2 and machine.torch_cuda:
+    obstacle = _obstacle(machine) if visible else None
+    if len(usable) >= 2 and obstacle is None:
         return Advice(len(usable), "cuda", "nccl", _why_gpus(len(visible), len(usable)))
-    return Advice(*_on_cpu(machine, len(visible)))
+    return Advice(*_on_cpu(machine, len(visible), obstacle))
+
+
+def _obstacle(machine: Machine) -> str | None:
+    """The name of the line that says why no job can use these GPUs."""
+    for finding in (driver.check(machine), architecture.check(machine), gpu_mode.check(machine)):
+        if finding.level in ("warning", "problem"):
+            return finding.name
+    return None
 
 
 def _why_gpus(visible: int, usable: int) -> str:
@@ -36,10 +46,12 @@ def _why_gpus(visible: int, usable: int) -> str:
     )
 
 
-def _on_cpu(machine: Machine, gpus: int) -> tuple[int, str, str, str]:
-    cores = machine.cores if machine.cpu_limit is None else min(machine.cores, max(1, int(machine.cpu_limit)))
+def _on_cpu(machine: Machine, gpus: int, obstacle: str | None) -> tuple[int, str, str, str]:
+    cores = machine.cores_of_time
     ranks = min(4, max(2, cores))
-    if gpus == 1:
+    if obstacle:
+        reason = f"As things are, the GPUs cannot be used for this (see {obstacle}); on the processor "
+    elif gpus == 1:
         reason = "One GPU holds one rank, which is nothing to learn from; on the processor "
     elif gpus:
         reason = f"Fewer than two of the {gpus} GPUs are free and of one model (see above); on the processor "
