@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from . import faults
 from .doctor import doctor
 from .exercises import check
 from .faults import explain
@@ -31,6 +32,7 @@ __all__ = [
     "doctor",
     "explain",
     "explore",
+    "faults",
     "launch",
     "pictures",
     "predict",

@@ -4,41 +4,26 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from importlib import import_module
 
-from . import (
-    checkpoint,
-    cluster,
-    collectives,
-    containers,
-    cuda,
-    data,
-    ddp,
-    memory,
-    nccl,
-    notebook,
-    precision,
-    rendezvous,
-    silent,
-    torchrun,
-)
 from .fault import Fault
 
-TOPICS = {
-    "rendezvous": rendezvous.FAULTS,
-    "collectives": collectives.FAULTS,
-    "ddp": ddp.FAULTS,
-    "data": data.FAULTS,
-    "memory": memory.FAULTS,
-    "cuda": cuda.FAULTS,
-    "nccl": nccl.FAULTS,
-    "containers": containers.FAULTS,
-    "checkpoint": checkpoint.FAULTS,
-    "precision": precision.FAULTS,
-    "torchrun": torchrun.FAULTS,
-    "cluster": cluster.FAULTS,
-    "notebook": notebook.FAULTS,
-    "silent": silent.FAULTS,
-}
+TOPICS = (  # each is a module of this package that holds its FAULTS
+    "rendezvous",
+    "collectives",
+    "ddp",
+    "data",
+    "memory",
+    "cuda",
+    "nccl",
+    "containers",
+    "checkpoint",
+    "precision",
+    "torchrun",
+    "cluster",
+    "notebook",
+    "silent",
+)
 
 
 def catalogue(topic: str | None = None) -> tuple[Fault, ...]:
@@ -48,10 +33,16 @@ def catalogue(topic: str | None = None) -> tuple[Fault, ...]:
     'port-taken'
     """
     if topic is None:
-        return tuple(fault for faults in TOPICS.values() for fault in faults)
+        return tuple(fault for name in TOPICS for fault in _faults(name))
     if topic not in TOPICS:
         raise ValueError(f"no topic {topic!r}; there are: {', '.join(TOPICS)}")
-    return TOPICS[topic]
+    return _faults(topic)
+
+
+def _faults(topic: str) -> tuple[Fault, ...]:
+    """Imported when first asked for: most notebooks never fail."""
+    faults: tuple[Fault, ...] = import_module(f".{topic}", __package__).FAULTS
+    return faults
 
 
 @lru_cache(maxsize=1)

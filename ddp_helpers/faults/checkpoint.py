@@ -53,7 +53,7 @@ FAULTS = (
             "weights_only=False only for files that you made yourself."
         ),
         lesson="08",
-        patterns=(r"Weights only load failed\.",),
+        patterns=(r"Weights only load failed\.", r"Unsupported global: GLOBAL \S+ was not an allowed global"),
     ),
     Fault(
         id="torn-checkpoint",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .fault import Fault
+from .fault import GLOO_TIMED_OUT, Fault
 
 FAULTS = (
     Fault(
@@ -25,7 +25,7 @@ FAULTS = (
             "timeout, or the long work before init_process_group."
         ),
         lesson="09",
-        patterns=(r"Timed out waiting \d+ms for (recv|send) operation to complete",),
+        patterns=GLOO_TIMED_OUT,
     ),
     Fault(
         id="barrier-skipped",
@@ -44,7 +44,7 @@ FAULTS = (
             "needs longer."
         ),
         lesson="09",
-        patterns=(r"Timed out waiting \d+ms for (?:recv|send) operation to complete",),
+        patterns=GLOO_TIMED_OUT,
         where=(r"in (?:monitored_)?barrier\n",),
         same_message=("collective-on-one-rank",),
         source="pytorch/pytorch#54059",
@@ -197,7 +197,7 @@ FAULTS = (
         sure="Count the sends and recvs of each pair of ranks.",
         cure="Match each send with a recv; in a ring use isend/irecv or batch_isend_irecv.",
         lesson="02",
-        patterns=(r"Timed out waiting \d+ms for (?:recv|send) operation to complete",),
+        patterns=GLOO_TIMED_OUT,
         where=(r"in (?:send|recv)\n",),
         same_message=("collective-on-one-rank",),
     ),

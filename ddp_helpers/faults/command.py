@@ -6,7 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from .explain import explain, explain_bytes
+from . import diagnose
+from .explain import explain
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -19,7 +20,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("log", metavar="LOG", help="a file, a folder of torchrun --log-dir, or - for standard input")
     options = parser.parse_args(argv)
     if options.log == "-":
-        explanation = explain_bytes(sys.stdin.buffer.read())
+        explanation = diagnose.log(sys.stdin.buffer.read())
     elif Path(options.log).exists():
         explanation = explain(Path(options.log))
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .fault import Fault
+from .fault import GLOO_TIMED_OUT, Fault
 
 FAULTS = (
     Fault(
@@ -37,10 +37,19 @@ FAULTS = (
         sure="Print the parameters' shapes on each rank.",
         cure="Derive sizes from what all ranks know; the same config and code on all nodes.",
         lesson="03",
-        patterns=(
-            "appears not to match (?:sizes|strides) of the same param in process",
-            "DDP expects same model across all ranks",
+        patterns=("appears not to match (?:sizes|strides) of the same param in process",),
+    ),
+    Fault(
+        id="layer-on-one-rank",
+        see=(
+            "RuntimeError: DDP expects same model across all ranks, but Rank 0 has 2 params, while rank 1 has "
+            "inconsistent 4 params."
         ),
+        means="A rank's model has more parameters than another's: a layer that only some ranks build or freeze.",
+        sure="Print [name for name, p in model.named_parameters() if p.requires_grad] on each rank.",
+        cure="Build and freeze the same layers on all ranks; decide from what all ranks know.",
+        lesson="03",
+        patterns=("DDP expects same model across all ranks",),
     ),
     Fault(
         id="reentrant-checkpointing",
@@ -139,7 +148,7 @@ FAULTS = (
         sure="The traceback goes through DDP's forward and _sync_buffers; the others wait in another line.",
         cure="Evaluate on all ranks, or use model.module(x) on one rank.",
         lesson="09",
-        patterns=(r"Timed out waiting \d+ms for (?:recv|send) operation to complete",),
+        patterns=GLOO_TIMED_OUT,
         where=("in _sync_buffers|in _sync_module_buffers",),
         same_message=("collective-on-one-rank",),
         source="pytorch/pytorch#54059",
@@ -155,7 +164,7 @@ FAULTS = (
         sure="The traceback ends in DistributedDataParallel's __init__.",
         cure="Wrap on every rank, in the same order; see what the absent rank does instead.",
         lesson="03",
-        patterns=(r"Timed out waiting \d+ms for (?:recv|send) operation to complete",),
+        patterns=GLOO_TIMED_OUT,
         where=("_verify_param|in _sync_module_states|in _ddp_init_helper",),
         same_message=("collective-on-one-rank",),
     ),
@@ -173,7 +182,7 @@ FAULTS = (
             "one rank alone."
         ),
         lesson="05",
-        patterns=(r"Timed out waiting \d+ms for (?:recv|send) operation to complete",),
+        patterns=GLOO_TIMED_OUT,
         where=(r"in backward\n",),
         same_message=("collective-on-one-rank",),
         source="pytorch/pytorch#33148",

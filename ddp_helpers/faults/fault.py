@@ -20,6 +20,12 @@ KINDS = (
 )
 NEEDS = ("cpu", "gpu", "two nodes", "container")
 
+# What gloo says when it has waited for longer than the timeout of the group; which of the two is a matter of chance.
+GLOO_TIMED_OUT = (
+    r"Timed out waiting \d+ms for (?:recv|send) operation to complete",
+    "Application timeout caused pair closure",
+)
+
 
 @dataclass(frozen=True)
 class Fault:

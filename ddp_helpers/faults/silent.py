@@ -31,6 +31,17 @@ FAULTS = (
         right="2",
     ),
     Fault(
+        id="same-size-other-shape",
+        kind="silent",
+        see="One rank gives shape (2, 3) and the other (3, 2): a sum of unlike elements, and no error.",
+        means="Gloo adds what lies at the same place in memory. It compares the number of bytes and not the shapes.",
+        sure="Print x.shape on each rank.",
+        cure="The same shape, dtype and order of dimensions on all ranks.",
+        lesson="02",
+        wrong="4.0",
+        right="2.0",
+    ),
+    Fault(
         id="parameter-after-wrapping",
         kind="silent",
         see="A layer added after DDP(…): its weights differ between ranks.",

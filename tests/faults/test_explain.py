@@ -70,6 +70,50 @@ def test_public_reports(row: dict[str, str]) -> None:
     assert explanation.known == bool(row["fault"])
 
 
+# One line is all that people paste into a search: what failures that any CPU can show say, without a traceback.
+QUOTED = [
+    ("name: EADDRINUSE, message: address already in use", "port-taken"),
+    ("environment variable WORLD_SIZE expected, but not set", "env-missing"),
+    ("trying to initialize the default process group twice!", "init-twice"),
+    ("Default process group has not been initialized, please make sure to call init_process_group.", "no-init"),
+    ("Timed out after 5 seconds waiting for clients. 2/3 clients joined.", "world-size-too-large"),
+    ("wait timeout after 4000ms, keys: /default_pg/0//cpu//0/0", "world-size-too-large"),
+    ("The client socket has timed out after 4000ms while trying to connect to (127.0.0.1, 41001).", "no-rank-zero"),
+    ("Timed out waiting 4000ms for recv operation to complete", "collective-on-one-rank"),
+    ("Application timeout caused pair closure", "collective-on-one-rank"),
+    ("[enforce fail at gloo/transport/tcp/pair.cc:446] op.preamble.length <= op.nbytes. 24 vs 16", "shape-mismatch"),
+    ("Detected mismatch between collectives on ranks. Rank 0 is running collective: C(", "mismatch-detail"),
+    ("Expected to have finished reduction in the prior iteration before starting a new one.", "unused-parameters"),
+    ("sizes [5, 4] appears not to match sizes of the same param in process 0.", "models-differ"),
+    ("DDP expects same model across all ranks, but Rank 0 has 2 params, while", "layer-on-one-rank"),
+    ('Unexpected key(s) in state_dict: "module.weight", "module.bias".', "module-prefix"),
+    ('Missing key(s) in state_dict: "module.weight", "module.bias".', "plain-keys-into-wrapper"),
+    ("Expected to mark a variable ready only once.", "reentrant-checkpointing"),
+    (
+        "one of the variables needed for gradient computation has been modified by an inplace operation",
+        "buffer-changed-in-place",
+    ),
+    ("SyncBatchNorm layers only work with GPU modules", "syncbatchnorm-on-cpu"),
+    ("ProcessGroupNCCL is only supported with GPUs, no GPUs found!", "nccl-without-gpu"),
+    ("DistributedDataParallel device_ids and output_device arguments only work with", "device-ids-on-cpu"),
+    ("exitcode  : -9 (pid: 4711)", "exit-code-9"),
+    ("sampler option is mutually exclusive with shuffle", "shuffle-with-sampler"),
+    ("Weights only load failed. This file can still be loaded", "weights-only"),
+    ("Unsupported global: GLOBAL argparse.Namespace was not an allowed global by default.", "weights-only"),
+    ("Can't pickle <function <lambda> at 0x7f2a>: attribute lookup <lambda> on __main__ failed", "spawn-from-notebook"),
+    ("Can't get attribute 'f' on <module '__main__' (built-in)>", "spawn-from-notebook"),
+    ("An attempt has been made to start a new process before the", "no-main-guard"),
+    ("Expected timeout argument to be of type datetime.timedelta, got 30", "timeout-not-timedelta"),
+]
+
+
+@pytest.mark.parametrize(("line", "fault"), QUOTED)
+@pytest.mark.parametrize("prefix", ["", "RuntimeError: ", "[rank1]: RuntimeError: "])
+def test_one_pasted_line_is_enough(line: str, fault: str, prefix: str) -> None:
+    explanation = explain(f"{prefix}{line}\n")
+    assert ids(explanation)[:1] == [fault] and explanation.known
+
+
 PREFIXES = ["[rank3]: ", "[rank 3] ", "[default3]:", "[trainer0|3]:", "[3]:", "[1,3]<stderr>:", "[rank: 3] "]
 PREFIXES += ["3: [rank3]: ", "node-1: [rank3]:", "2026-01-01T10:00:00.123456Z [rank3]: "]
 PREFIXES += ["(train pid=4711) [rank3]:", "\x1b[36m[rank3]:\x1b[0m "]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import shlex
-import shutil
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-from ddp_helpers import Run, launch
-from ddp_helpers.faults import Fault, catalogue, explain
+from ddp_helpers import Run
+from ddp_helpers.faults import Fault, catalogue, explain, reproduce
 from ddp_helpers.faults.catalogue import by_id
 from ddp_helpers.report import rank_failure
 
@@ -21,21 +19,31 @@ NUMBERS = re.compile(r"wrong=(\[.*?\]|\S+) right=(\[.*?\]|\S+)")
 # The rank at fault; others depend on which rank is faster.
 CULPRITS = {"rank-raises": 1, "exit-code-9": 1, "exit-code-11": 1, "exit-code-6": 1, "exit-code-7": 1}
 CULPRITS |= {"collective-on-one-rank": 1, "eval-on-rank-zero": 0, "worker-killed": 1}
+Runs = Callable[[Fault], Run]
 
 
 def ids(fault: Fault) -> str:
     return fault.id
 
 
-def run_script(fault: Fault, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    assert fault.script is not None
-    monkeypatch.chdir(folder)
-    shutil.copy(fault.script, folder)
-    command = fault.script.read_text(encoding="utf-8").splitlines()[0]
-    processes = re.search(r"--nproc-per-node (\d)", command)
-    assert processes is not None
-    arguments = shlex.split(command.partition(fault.script.name)[2])
-    return launch(fault.script.name, *arguments, nproc_per_node=int(processes[1]), check=False, timeout=60)
+@pytest.fixture(scope="module")
+def runs_so_far() -> dict[str, Run]:
+    return {}
+
+
+@pytest.fixture
+def run_of(
+    runs_so_far: dict[str, Run], tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Runs:
+    """The run of a fault's reproduction: each in a folder of its own, and once, whoever asks."""
+
+    def run_of(fault: Fault) -> Run:
+        if fault.id not in runs_so_far:
+            monkeypatch.chdir(tmp_path_factory.mktemp(fault.id))
+            runs_so_far[fault.id] = reproduce(fault.id)
+        return runs_so_far[fault.id]
+
+    return run_of
 
 
 def bare_log(run: Run) -> str:
@@ -46,8 +54,8 @@ def bare_log(run: Run) -> str:
 
 
 @pytest.mark.parametrize("fault", LOUD, ids=ids)
-def test_a_fault_is_named(fault: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = run_script(fault, tmp_path, monkeypatch)
+def test_a_fault_is_named(fault: Fault, run_of: Runs) -> None:
+    run = run_of(fault)
     assert (run.exit_code != 0) == (fault.kind != "warning")
     for explanation in (explain(run), explain(bare_log(run))):
         assert [found.id for found in explanation.faults][:1] == [fault.id], repr(explanation)
@@ -56,10 +64,8 @@ def test_a_fault_is_named(fault: Fault, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("fault", SILENT, ids=ids)
-def test_a_silent_fault_prints_what_the_record_says(
-    fault: Fault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = run_script(fault, tmp_path, monkeypatch)
+def test_a_silent_fault_prints_what_the_record_says(fault: Fault, run_of: Runs) -> None:
+    run = run_of(fault)
     assert run.exit_code == 0
     numbers = [pair for rank in run.ranks for pair in NUMBERS.findall(rank.stdout)]
     assert numbers, "the script prints no wrong=… right=…"
@@ -69,8 +75,14 @@ def test_a_silent_fault_prints_what_the_record_says(
     assert not explain(run).known
 
 
-def test_the_cell_hears_of_a_worker_that_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = run_script(by_id()["worker-killed"], tmp_path, monkeypatch)
+@pytest.mark.parametrize("fault", REPRODUCED, ids=ids)
+def test_a_reproduction_leaves_its_files_beside_its_script(fault: Fault, run_of: Runs) -> None:
+    folder = run_of(fault).log_dir.parents[1]
+    assert {path.name for path in folder.iterdir()} <= {"scripts", "runs"}
+
+
+def test_the_cell_hears_of_a_worker_that_was_killed(run_of: Runs) -> None:
+    run = run_of(by_id()["worker-killed"])
     assert run.failure is not None
     assert (run.failure.rank, run.failure.exception_type) == (1, "RuntimeError")
     said = rank_failure(run, cell=True).splitlines()

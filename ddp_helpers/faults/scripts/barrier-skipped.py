@@ -4,10 +4,11 @@ import time
 
 import torch.distributed as dist
 
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=2))
+dist.init_process_group("gloo")
+group = dist.new_group(timeout=datetime.timedelta(seconds=1))  # to wait no half hour
 rank = dist.get_rank()
 if rank == 0:
-    dist.barrier()  # "if rank == 0:" around a barrier
+    dist.barrier(group)  # "if rank == 0:" around a barrier
 else:
     time.sleep(6)
 dist.destroy_process_group()

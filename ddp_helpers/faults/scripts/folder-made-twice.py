@@ -5,7 +5,7 @@ import pathlib
 import torch.distributed as dist
 
 dist.init_process_group("gloo")
-folder = pathlib.Path("epoch_3")
+folder = pathlib.Path(__file__).with_name("epoch_3")
 if dist.get_rank() == 0 and folder.exists():
     folder.rmdir()
 dist.barrier()

@@ -2,18 +2,22 @@
 import datetime
 import os
 import pathlib
+import shutil
 
 import torch.distributed as dist
 
-rank, path = int(os.environ["RANK"]), pathlib.Path("init_file").resolve()
-for run in range(2):  # the second run finds the first one's file, as after a crash
-    if rank == 0 and run == 0:
-        path.unlink(missing_ok=True)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{path}", rank=rank, world_size=2, timeout=datetime.timedelta(seconds=1)
-    )
-    if run == 0:
-        os.environ["KEEP"] = path.read_bytes().hex()
-        dist.barrier()
-        dist.destroy_process_group()
-        path.write_bytes(bytes.fromhex(os.environ["KEEP"]))
+rank = int(os.environ["RANK"])
+folder = pathlib.Path(__file__).resolve().parent
+first, second = folder / f"init_{os.environ['MASTER_PORT']}", folder / f"init_of_rank{rank}"
+
+
+def join(file, seconds):
+    timeout = datetime.timedelta(seconds=seconds)
+    dist.init_process_group("gloo", init_method=file.as_uri(), rank=rank, world_size=2, timeout=timeout)
+
+
+join(first, 20)
+shutil.copy(first, second)  # what is left after a crash: the addresses of the first run
+dist.barrier()
+dist.destroy_process_group()
+join(second, 1)

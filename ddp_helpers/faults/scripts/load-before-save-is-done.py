@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=20))
 rank = dist.get_rank()
-path = pathlib.Path("late.pt")
+path = pathlib.Path(__file__).with_name("late.pt")
 if rank == 0:
     path.unlink(missing_ok=True)
 dist.barrier()

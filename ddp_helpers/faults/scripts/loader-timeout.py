@@ -13,9 +13,9 @@ class Data(torch.utils.data.Dataset):
         return 4
 
     def __getitem__(self, i):
-        time.sleep(3)
+        time.sleep(1.5)
         return i
 
 
-next(iter(torch.utils.data.DataLoader(Data(), num_workers=1, timeout=1)))
+next(iter(torch.utils.data.DataLoader(Data(), num_workers=1, timeout=0.5)))
 dist.destroy_process_group()

@@ -4,10 +4,10 @@ import time
 
 import torch.distributed as dist
 
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=2))
+dist.init_process_group("gloo")
 rank = dist.get_rank()
 if rank == 0:
-    group = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=2))  # every rank must make this call
+    group = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=1))  # every rank must make this call
 else:
     time.sleep(8)
 dist.destroy_process_group()

@@ -22,4 +22,5 @@ class Data(torch.utils.data.Dataset):
 
 for _ in torch.utils.data.DataLoader(Data(), batch_size=2, num_workers=1, collate_fn=list):
     pass
+dist.barrier()
 dist.destroy_process_group()
