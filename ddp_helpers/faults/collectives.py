@@ -22,7 +22,7 @@ FAULTS = (
         ),
         cure=(
             "All ranks make the same collective calls in the same order. If a rank is only slow: a longer "
-            "timeout, or the long work before init_process_group."
+            "timeout, or the long work before torchrun starts (init_process_group waits no longer)."
         ),
         lesson="09",
         patterns=GLOO_TIMED_OUT,

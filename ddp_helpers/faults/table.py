@@ -10,11 +10,12 @@ from .catalogue import TOPICS, catalogue, searches
 from .fault import Fault
 
 WIDTH = 100
+FEW = 12  # faults that are written out without being asked
 
 
 @dataclass(frozen=True, repr=False)
 class Table:
-    """What `table()` found. In a notebook it shows itself as a table, in a terminal as text.
+    """What `table()` found. In a notebook it shows itself as a table; `print` writes it as text.
 
     topics  topic → its faults; topics without one are left out
     asked   what was asked for, to say so when nothing was found
@@ -43,6 +44,13 @@ class Table:
         return f"{what}.{run * any(fault.script for fault in self.faults)}"
 
     def __repr__(self) -> str:
+        """Short when there is much: a notebook keeps it beside the HTML, and 80 KB more would help nobody."""
+        if len(self.faults) <= FEW:
+            return str(self)
+        topics = ", ".join(f"{topic} ({len(faults)})" for topic, faults in self.topics.items())
+        return "\n".join(textwrap.wrap(f"{self.title()} Topics: {topics}. print(…) shows all as text.", WIDTH))
+
+    def __str__(self) -> str:
         lines = textwrap.wrap(self.title(), WIDTH)
         for topic, faults in self.topics.items():
             lines += ["", f"{topic} ({len(faults)})".upper()]

@@ -80,7 +80,7 @@ def test_no_colour_that_one_of_the_themes_cannot_show() -> None:
 
 
 def test_text_holds_every_word_of_a_row() -> None:
-    text = repr(faults.table())
+    text = str(faults.table())
     words = plain(text)
     for fault in catalogue():
         for part in (fault.id, fault.see, fault.means, fault.sure, fault.cure):
@@ -89,12 +89,19 @@ def test_text_holds_every_word_of_a_row() -> None:
     assert not [line for line in long if " " in line.strip()]
 
 
+def test_a_notebook_keeps_little_text_beside_a_long_table() -> None:
+    short = repr(faults.table())
+    assert len(short) < 1000 and "print(…)" in short and all(topic in short for topic in TOPICS)
+    few = faults.table(search="EADDRINUSE")
+    assert repr(few) == str(few) and "be sure" in repr(few)
+
+
 def test_one_topic_is_shown_unfolded() -> None:
     table = faults.table("rendezvous")
     assert table.faults == catalogue("rendezvous")
     page = Rows(table._repr_html_())
     assert (page.topics, page.opened) == (1, 1)
-    assert f"RENDEZVOUS ({len(table.faults)})" in repr(table).splitlines()
+    assert f"RENDEZVOUS ({len(table.faults)})" in str(table).splitlines()
 
 
 @pytest.mark.parametrize(
