@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ from .script import check_syntax
 from .view import Silent, View, in_notebook
 
 POLL_SECONDS = 0.1
+NODE_GRACE = 5.0  # s; ranks that wait for a failed node's ranks notice by themselves, and may have more to say
 START_SECONDS = 60.0  # a busy machine has taken 20 s to start its first rank
 
 
@@ -62,7 +64,7 @@ def launch(
         script: path of the script, relative to the notebook's folder.
         script_args: the script's own arguments.
         nproc_per_node: processes per node; "auto" or "gpu" for one a GPU, "cpu" for one a core.
-        nnodes: with 2, two torchrun agents on this machine play two nodes.
+        nnodes: with 2, two torchrun agents on this machine play two nodes; when one has failed, the other is ended too.
         timeout: seconds after the start of the first rank after which the run is stopped, and told where it was.
         returns: names of the script's globals to bring back, in `run.ranks[i].returned`.
         env: environment variables for the ranks, beside the kernel's.
@@ -145,6 +147,8 @@ class _Job:
         self.agents: list[engines.Agent] = []
         self.started = time.monotonic()
         self.first_rank_started: float | None = None
+        self.node_failed: float | None = None
+        self.cut_off: list[int] = []  # the nodes whose agents did not end by themselves
 
     def run(self) -> Run:
         with Interrupts() as self.interrupts:
@@ -152,12 +156,16 @@ class _Job:
             try:
                 self._start()
                 where = self._follow()
+                self.cut_off = [node for node, agent in enumerate(self.agents) if agent.poll() is None]
                 if where or self.interrupts.count:
                     stop.stop(self.agents, self.log_dir, self.lifeline.cut, self.interrupts)
+                elif self.cut_off:  # as torchrun ends a failed rank's neighbours, who then have nothing to say
+                    stop.stop(self.agents, self.log_dir, self.lifeline.cut, self.interrupts, [signal.SIGTERM])
             finally:
                 self.lifeline.close()
                 engines.wait_until_gone(self.agents, stop.GRACE)
-                stopped = bool(where or self.interrupts.count) or any(a.poll() not in (0, 1) for a in self.agents)
+                stopped = bool(where or self.cut_off or self.interrupts.count)
+                stopped = stopped or any(agent.poll() not in (0, 1) for agent in self.agents)
                 left = stop.end_leftovers(self.log_dir, everywhere=stopped or sys.platform != "linux")
                 for lines in self.follower.drain():
                     if not stopped:  # what ranks say while they are being stopped is noise; the files have it
@@ -191,13 +199,22 @@ class _Job:
             if self.interrupts.count:
                 self.view.say("stopping the ranks … (interrupt once more to kill them at once)")
                 break
-            if time.monotonic() > self._deadline():
+            late = time.monotonic() > self._deadline()
+            if self._a_node_has_failed(late):
+                break  # the others would go on alone; Slurm, too, ends them (srun --kill-on-bad-exit)
+            if late:
                 return hang.message(hang.where(self.log_dir), self.options.cell) or "No rank had started."
             if until_ranks_start and len(list(self.log_dir.glob("node*/run_*"))) == len(self.agents):
                 break
             if not lines:
                 engines.wait(self.agents, POLL_SECONDS)
         return ""
+
+    def _a_node_has_failed(self, late: bool) -> bool:
+        """Whether one agent has failed, and the others' ranks have had the time to notice it."""
+        if self.node_failed is None and any(agent.poll() not in (None, 0) for agent in self.agents):
+            self.node_failed = time.monotonic()
+        return self.node_failed is not None and (late or time.monotonic() > self.node_failed + NODE_GRACE)
 
     def _deadline(self) -> float:
         """The time counts from the first rank's start: how long that takes says nothing of the script."""
@@ -206,9 +223,10 @@ class _Job:
         return (self.first_rank_started or self.started + START_SECONDS) + self.options.timeout
 
     def _finish(self, where: str, left: list[int]) -> Run:
-        codes = [agent.poll() for agent in self.agents]
+        cut_off = [] if where else self.cut_off
+        codes = [agent.poll() for node, agent in enumerate(self.agents) if node not in cut_off]
         reported = not where and all(code in (0, 1) for code in codes)
-        ranks = read_ranks(self.log_dir, self.command.nproc, reported)
+        ranks = read_ranks(self.log_dir, self.command.nproc, reported, cut_off)
         failure = find_failure(ranks)
         if not reported and failure and not failure.time:
             failure = None  # the agent was killed, and its ranks ended with it: none of them is the cause

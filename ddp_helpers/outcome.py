@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +13,28 @@ from .faults.catalogue import is_echo
 from .result import Failure, Frame, Rank
 
 
-def read_ranks(log_dir: Path, nproc: int, reported: bool) -> list[Rank]:
-    """The ranks of a run from what worker.py and agent.py left. `reported`: torchrun itself ended the run."""
+def read_ranks(log_dir: Path, nproc: int, reported: bool, cut_off: Collection[int] = ()) -> list[Rank]:
+    """The ranks of a run from what worker.py and agent.py left.
+
+    `reported`: torchrun itself ended the run, but for the nodes that were `cut_off` because another one had failed.
+    """
     by_rank: dict[int, list[Path]] = {}
     for folder in sorted(log_dir.glob("node*/run_*/attempt_*/*/"), key=lambda f: int(f.parent.name.split("_")[-1])):
-        node = int(folder.relative_to(log_dir).parts[0].removeprefix("node"))
         note = read_json(folder / "rank.json")
-        by_rank.setdefault(note.get("rank", node * nproc + int(folder.name)), []).append(folder)
+        by_rank.setdefault(note.get("rank", _node_of(folder, log_dir) * nproc + int(folder.name)), []).append(folder)
     failed = {int(r): f for node in sorted(log_dir.glob("node*")) for r, f in read_failures(node).items()}
     ranks = []
     for rank, folders in sorted(by_rank.items()):
         note = read_json(folders[-1] / "rank.json")
-        code = failed[rank]["exit_code"] if rank in failed else (0 if reported else None)
+        ended = reported and _node_of(folders[-1], log_dir) not in cut_off
+        code = failed[rank]["exit_code"] if rank in failed else (0 if ended else None)
         pid = note.get("pid", failed.get(rank, {}).get("pid"))
         ranks.append(Rank(rank, note.get("local_rank", int(folders[-1].name)), pid, code, folders))
     return ranks
+
+
+def _node_of(folder: Path, log_dir: Path) -> int:
+    return int(folder.relative_to(log_dir).parts[0].removeprefix("node"))
 
 
 def read_failures(node: Path) -> dict[str, dict[str, int]]:

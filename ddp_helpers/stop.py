@@ -32,13 +32,19 @@ class Agent(Protocol):
     def poll(self) -> int | None: ...
 
 
-def stop(agents: Sequence[Agent], log_dir: Path, cut_lifeline: Callable[[], None], interrupts: Interrupts) -> list[int]:
+def stop(
+    agents: Sequence[Agent],
+    log_dir: Path,
+    cut_lifeline: Callable[[], None],
+    interrupts: Interrupts,
+    steps: Sequence[int] = (signal.SIGINT, signal.SIGTERM),
+) -> list[int]:
     """End a run's agents, ranks and whatever they started; the pids that survived (none, or a kernel bug).
 
-    One more interrupt while this waits jumps to SIGKILL.
+    One more interrupt while this waits jumps to SIGKILL. `steps`: the signals before it.
     """
     patience = interrupts.count
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in steps:
         running = [agent for agent in agents if agent.poll() is None]
         for agent in running:
             _signal(agent.pid, number)
