@@ -15,6 +15,7 @@ NEAR = 15  # lines below an exception that still belong to its message
 OUTER = re.compile(r"ChildFailedError|ProcessRaisedException|ProcessExitedException|CalledProcessError|SignalException")
 # Python's own words for "the other end of this connection has gone".
 GONE = re.compile(r"^(?:ConnectionResetError|BrokenPipeError|ConnectionRefusedError|ConnectionAbortedError|EOFError)$")
+AGENT_SAYS = re.compile(r"[EWI]\d{4} \S+ \d+ torch/distributed/elastic/")  # never part of a rank's message
 BETWEEN_PROCESSES = re.compile(r"multiprocessing|torch.utils.data|torch.distributed|queue")
 
 
@@ -47,7 +48,8 @@ def _messages(case: Case) -> list[Finding]:
 def _event_at(case: Case, line: int, column: int) -> Event:
     """The exception whose message this line is part of, or one of its own."""
     here = case.lines[line]
-    inside = [] if line in case.record.rank_of_line else case.record.events
+    alone = line in case.record.rank_of_line or AGENT_SAYS.match(here.text)
+    inside = [] if alone else case.record.events
     for event in reversed(inside):
         if OUTER.search(event.name) and event.line != line:
             continue
