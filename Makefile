@@ -32,12 +32,13 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test build check course bench browser-test clean
+.PHONY: help lab test build check course bench browser-test cluster-test clean
 
 help:
 	@echo "make lab           set up .venv once, then open JupyterLab on the lessons"
 	@echo "make test          all tests that need nothing but Python"
 	@echo "make browser-test  a lesson driven in JupyterLab with Chromium"
+	@echo "make cluster-test  jobs on a Slurm of two nodes, started here for the tests (Debian: slurm-wlm and munge)"
 	@echo "make build         rebuild the notebooks whose sources changed"
 	@echo "make course        run all lessons, solved, in one go: minutes and verdicts (COURSE_ARGS=--unsolved)"
 	@echo "make check         ruff, mypy, and whether the built notebooks follow from their sources"
@@ -56,6 +57,9 @@ test: $(VENV)/.installed
 
 browser-test: $(VENV)/.installed
 	$(PY) -m pytest -m browser tests/browser $(PYTEST_ARGS)
+
+cluster-test: $(VENV)/.installed
+	$(PY) -m pytest -m cluster tests/cluster $(PYTEST_ARGS)
 
 build: $(VENV)/.installed
 	$(PY) tools/build_notebooks.py $(LESSONS)
