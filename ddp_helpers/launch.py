@@ -148,6 +148,7 @@ class _Job:
         self.started = time.monotonic()
         self.first_rank_started: float | None = None
         self.node_failed: float | None = None
+        self.notice = ""  # what the run's standing still was last said to be; "" while it moves
         self.cut_off: list[int] = []  # the nodes whose agents did not end by themselves
 
     def run(self) -> Run:
@@ -174,7 +175,7 @@ class _Job:
                     engines.release(agent, self.log_dir)
             if self.interrupts.count:
                 self.view.finish(f"interrupted after {time.monotonic() - self.started:.1f} s; {_verified(left)}")
-                raise RunInterrupted
+                raise RunInterrupted(self.notice)
             return self._finish(where, left)
 
     def _start(self) -> None:
@@ -195,6 +196,7 @@ class _Job:
             self.view.add(lines, self.follower.live())
             notice = self.hang.look(bool(lines))
             if notice is not None:
+                self.notice = notice
                 self.view.say(notice)
             if self.interrupts.count:
                 self.view.say("stopping the ranks … (interrupt once more to kill them at once)")

@@ -17,7 +17,7 @@ SENDS = ("send", "send_object_list")
 RECEIVES = ("recv", "recv_object_list")
 # A function below the script's line, and what it says about a collective that the script itself did not call.
 ON_BEHALF = {
-    "_sync_buffers": "DistributedDataParallel sends rank 0's buffers before each forward",
+    "_sync_buffers": "DistributedDataParallel sends rank 0's buffers before a forward",
     "_sync_module_states": "DistributedDataParallel sends rank 0's parameters when it wraps a model",
     "_verify_param_shape_across_processes": "DistributedDataParallel compares the parameters when it wraps a model",
     "_engine_run_backward": "called in backward(), where DistributedDataParallel averages gradients",

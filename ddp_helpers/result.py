@@ -140,7 +140,10 @@ class RunTimeout(RankFailed):
 
 
 class RunInterrupted(KeyboardInterrupt):
-    """The stop button: a KeyboardInterrupt that spares the reader a traceback through our own code."""
+    """The stop button: a KeyboardInterrupt that spares the reader a traceback through our own code.
+
+    Its message is the notice that stood there: who waited for whom; "" of a run that moved.
+    """
 
     def _render_traceback_(self) -> list[str]:
-        return ["Interrupted: you stopped this cell, and the cells below it were not run."]
+        return ["Interrupted: you stopped this cell, and the cells below it were not run.", *str(self).splitlines()]

@@ -169,7 +169,7 @@ for step in range(2):
     dist.barrier()  # B
 """,
         "Ranks call different collectives: as #8, rank 0 calls broadcast [4] (DistributedDataParallel sends rank "
-        "0's buffers before each forward) (line A), rank 1 calls barrier (line B). All ranks must make the same "
+        "0's buffers before a forward) (line A), rank 1 calls barrier (line B). All ranks must make the same "
         "calls in the same order.",
     ),
     "a barrier missed by a swallowed exception": Hang(
@@ -294,9 +294,11 @@ def stop_at_notice(notices: list[str], monkeypatch: pytest.MonkeyPatch) -> list[
 def test_a_hang_is_said_to_be_what_it_is(stop_at_notice: list[str], name: str) -> None:
     case = HANGS[name]
     path = script(case.script)
-    with pytest.raises(RunInterrupted):
+    with pytest.raises(RunInterrupted) as stopped:
         launch(path, nproc_per_node=case.ranks, timeout=30, notice_after=SOON)
     (notice,) = stop_at_notice
+    # What the learner stopped the run for is still to be read afterwards.
+    assert stopped.value._render_traceback_()[1:] == notice.splitlines()
     text = Path(path).read_text("utf-8").splitlines()
     lines = {line[-1]: str(number) for number, line in enumerate(text, 1) if re.search("  # [A-Z]$", line)}
     expected = re.sub(r"\(line ([A-Z])\)", lambda match: f"(line {lines[match[1]]})", case.says)
