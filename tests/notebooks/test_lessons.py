@@ -6,6 +6,10 @@ import pytest
 from build_notebooks import Lesson, lesson_names, main
 from run_course import run_lesson
 
+pytestmark = pytest.mark.timeout(
+    600
+)  # a lesson takes about a minute where nothing else runs; each cell has its own limit
+
 
 @pytest.mark.parametrize("name", lesson_names())
 def test_run_all_reaches_the_end_with_nothing_solved_and_no_check_passes(name: str) -> None:
