@@ -56,7 +56,10 @@ FAULTS = (
             "rank 0: RuntimeError: Timed out waiting 4000ms for send operation to complete   (in broadcast)\n"
             "rank 1: RuntimeError: Timed out waiting 4000ms for send operation to complete   (in all_reduce)"
         ),
-        means="The ranks wait in different collectives: they make the same calls in a different order.",
+        means=(
+            "The ranks wait in different collectives: they make the same calls in a different order, or one rank "
+            "leaves out a call."
+        ),
         sure="The tracebacks of two ranks end in different collectives, or in different lines of the script.",
         cure="One order on all ranks: it must not depend on the rank, on a set, or on the order of files.",
         lesson="09",

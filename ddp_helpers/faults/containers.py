@@ -8,6 +8,8 @@ FAULTS = (
     Fault(
         id="shm-allocate",
         see=(
+            "RuntimeError: unable to allocate shared memory(shm) for file </torch_42_1_0>: No space left on device "
+            "(28)\n"
             "RuntimeError: unable to allocate shared memory(shm) for file </torch_42_1_0>: Resource "
             "temporarily unavailable (11)"
         ),

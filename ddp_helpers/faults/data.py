@@ -55,7 +55,8 @@ FAULTS = (
             "dataloader's workers are out of shared memory."
         ),
         means=(
-            "/dev/shm, through which workers hand over their batches, is full. Containers give it 64 MB by default."
+            "A memory-mapped file could not grow, most often in /dev/shm, through which workers hand over their "
+            "batches. Containers give it 64 MB by default."
         ),
         sure="`df -h /dev/shm` during the run.",
         cure=(

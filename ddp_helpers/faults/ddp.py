@@ -143,7 +143,8 @@ FAULTS = (
         ),
         means=(
             "This rank called the wrapped model alone, as in an evaluation on rank 0. DDP sends the buffers "
-            "(BatchNorm) at each forward, and the others are elsewhere. eval() and no_grad() do not help."
+            "(BatchNorm) before a forward that follows a training step, and the others are elsewhere. eval() and "
+            "no_grad() do not help: without gradients only the first forward sends, but it does."
         ),
         sure="The traceback goes through DDP's forward and _sync_buffers; the others wait in another line.",
         cure="Evaluate on all ranks, or use model.module(x) on one rank.",

@@ -100,7 +100,7 @@ def _card(fault: Fault) -> str:
     title = f"<b>{escape(fault.id)}</b> · lesson {fault.lesson}"
     return (
         '<div style="border-top:1px solid rgba(128,128,128,0.35);margin-top:0.5em;padding-top:0.3em">'
-        f'{title}<table style="border-collapse:collapse;margin:0;width:100%">{cells}</table></div>'
+        f'{title}<table style="table-layout:auto;border-collapse:collapse;margin:0;width:100%">{cells}</table></div>'
     )
 
 

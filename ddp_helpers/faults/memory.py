@@ -35,10 +35,11 @@ FAULTS = (
         id="host-memory",
         see=(
             "RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate "
-            "memory: you tried to allocate 100000000000000 bytes."
+            "memory: you tried to allocate 1000000000000000 bytes."
         ),
         means=(
-            "The machine's memory is full: every rank, and every worker of every rank, has its own copy of the data."
+            "The machine's memory is full. Most often: every rank, and every worker of every rank, has its own copy of "
+            "the data."
         ),
         sure="ps -o rss on each process; free -g.",
         cure="One copy: memory-mapped files, arrays in place of Python lists, fewer workers.",

@@ -67,14 +67,18 @@ FAULTS = (
         ),
         means=(
             "All ranks came to the same collective, the first one, and it does not end: the GPUs cannot reach "
-            "each other. Direct traffic (P2P) is broken: a driver that does not support it on these cards, "
-            "IOMMU or ACS, or a virtual machine."
+            "each other, or a rank took the wrong GPU. Direct traffic (P2P) is broken: a driver that does not "
+            "support it on these cards, IOMMU or ACS, or a virtual machine."
         ),
         sure=(
-            "It runs with NCCL_P2P_DISABLE=1. nvidia-smi topo -m shows the links; `lspci -vvv | grep ACSCtl` "
+            "It runs with NCCL_P2P_DISABLE=1. If not: does each rank print another torch.cuda.current_device()? Has "
+            "the log a line of every rank? nvidia-smi topo -m shows the links; `lspci -vvv | grep ACSCtl` "
             "shows SrcValid+ where ACS is on."
         ),
-        cure="NCCL_P2P_DISABLE=1 for now. Then a newer driver, ACS off or iommu=pt.",
+        cure=(
+            "torch.cuda.set_device(LOCAL_RANK) and init_process_group(device_id=…). For the links: "
+            "NCCL_P2P_DISABLE=1 for now, then a newer driver, ACS off or iommu=pt."
+        ),
         lesson="09",
         needs="gpu",
         patterns=(
@@ -384,12 +388,12 @@ FAULTS = (
             "NCCL guesses the GPU for a barrier. On several nodes or with reordered GPUs the guess is wrong "
             "and it hangs."
         ),
-        sure="Print torch.cuda.current_device() on each rank.",
+        sure="Print torch.cuda.current_device() on each rank. Where each has its own: the links (nccl-p2p-hang).",
         cure="torch.cuda.set_device(LOCAL_RANK) and init_process_group(device_id=…).",
         lesson="01",
         needs="gpu",
         patterns=(
-            "to perform barrier as devices used by this process are currently unknown",
+            "as devices? used by this process (?:is|are) currently unknown",
             "Guessing device ID based on global rank",
             r"barrier\(\): using the device under current context",
         ),

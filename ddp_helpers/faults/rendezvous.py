@@ -72,9 +72,15 @@ FAULTS = (
             "joined.\n"
             "torch.distributed.DistStoreError: wait timeout after 5000ms, keys: /default_pg/0//cpu//0/0"
         ),
-        means="Fewer processes came than the world size says: some did not start, or the number is wrong.",
+        means=(
+            "Fewer processes came than the world size says: some did not start, the number is wrong, or they came "
+            "too late for the timeout."
+        ),
         sure=("The message says how many joined. Count the processes on each node against nnodes × nproc-per-node."),
-        cure="Let torchrun set rank and world size, and give init_process_group neither. Start every node.",
+        cure=(
+            "Let torchrun set rank and world size, and give init_process_group neither. Start every node. If one is "
+            "only slow: a longer timeout, or the long work before torchrun starts."
+        ),
         lesson="01",
         patterns=(
             r"waiting for clients\. \d+/\d+ clients joined",

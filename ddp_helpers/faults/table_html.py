@@ -10,13 +10,10 @@ from .fault import Fault
 
 # A heading, and its share of the width in percent. The rest of a page's look is the page's own.
 COLUMNS = {
-    "what you see": 24,
-    "what it means": 19,
-    "how to be sure": 17,
-    "cure": 19,
-    "lesson": 6,
-    "needs": 5,
-    "reproduction": 10,
+    "what you see": 31,
+    "what it means": 23,
+    "how to be sure": 21,
+    "cure": 25,
 }
 TABLE = (
     "table-layout:fixed;border-collapse:collapse;width:100%;margin:0;font-size:.9em;line-height:1.35;"
@@ -43,8 +40,8 @@ def _topic(name: str, faults: tuple[Fault, ...], opened: bool) -> str:
 def _row(fault: Fault) -> str:
     seen = "<br>".join(escape(line.strip()) for line in fault.see.splitlines())
     seen = seen if fault.silent else f"<code>{seen}</code>"
-    cells = [f"<b>{fault.id}</b><br>{seen}", *map(_text, (fault.means, fault.sure, fault.cure))]
-    cells += [fault.lesson, fault.needs, "yes" if fault.script else "no"]
+    run = f"lesson {fault.lesson} · needs {fault.needs} · reproduction {'yes' if fault.script else 'no'}"
+    cells = [f"<b>{fault.id}</b><br>{run}<br>{seen}", *map(_text, (fault.means, fault.sure, fault.cure))]
     return "<tr>" + "".join(f'<td style="{CELL}">{cell}</td>' for cell in cells) + "</tr>"
 
 

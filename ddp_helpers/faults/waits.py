@@ -51,14 +51,21 @@ def _mismatch(case: Case, waits: list[Finding], said: Fault) -> Fault | None:
     if len(work) > 1 and len({number for number, _, _ in work.values()}) == 1:
         if len(set(work.values())) > 1:
             return by_id()["nccl-ranks-differ"]
-        if int(next(iter(work.values()))[0]) <= 2 and set(work) >= case.world():
-            return by_id()["nccl-p2p-hang"]
+        if int(next(iter(work.values()))[0]) <= 2 and _all_there(case, set(work)):
+            guessed = any(f.fault.id == "nccl-barrier-device" for f in case.findings)
+            return by_id()["nccl-barrier-device" if guessed else "nccl-p2p-hang"]
     if said.id not in IN_A_CALL:
         return None
     # Whoever times out first closes its connections, and the others say so in their own collective.
     lost = [f for f in case.findings if f.fault.id == "peer-left"]
     calls = {f.event.rank: f.event.collective for f in [*lost, *waits] if f.event.collective}
     return by_id()["collective-order"] if len(set(calls.values())) > 1 else None
+
+
+def _all_there(case: Case, waiting: set[int | None]) -> bool:
+    """Whether these are all ranks that the log knows of, and none below the last is missing from it."""
+    known = case.world()
+    return waiting >= known | set(range(max(known, default=0)))
 
 
 def _absent(case: Case, waiting: list[int], best: Finding, fault: Fault) -> int | None:

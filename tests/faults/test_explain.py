@@ -223,6 +223,20 @@ def test_ranks_in_different_nccl_collectives() -> None:
     assert ids(explain(nccl(0, 7, "ALLREDUCE", 100) + nccl(1, 7, "BROADCAST", 1)))[0] == "nccl-ranks-differ"
 
 
+GUESSES = (
+    "[rank{0}]:[W ProcessGroupNCCL.cpp:4715] [PG ID 0 PG GUID 0 Rank {0}]  using GPU {0} as device used by this "
+    "process is currently unknown. This can potentially cause a hang if this rank to GPU mapping is incorrect.\n"
+)
+
+
+def test_all_ranks_in_the_first_nccl_collective() -> None:
+    log = nccl(0, 1, "ALLREDUCE", 1) + nccl(1, 1, "ALLREDUCE", 1)
+    assert ids(explain(log))[0] == "nccl-p2p-hang"
+    assert ids(explain(GUESSES.format(0) + log))[0] == "nccl-barrier-device"
+    some = nccl(0, 1, "ALLREDUCE", 1) + nccl(2, 1, "ALLREDUCE", 1)
+    assert ids(explain(some))[0] == ids(explain(GUESSES.format(0) + some))[0] == "nccl-watchdog-timeout"
+
+
 def test_the_rank_that_is_behind() -> None:
     log = nccl(0, 1582, "ALLREDUCE", 1) + nccl(1, 1580, "ALLREDUCE", 1) + nccl(2, 1582, "ALLREDUCE", 1)
     explanation = explain(log)
@@ -313,6 +327,7 @@ def test_it_shows_itself_as_text_and_html() -> None:
     text, html = repr(explanation), explanation._repr_html_()
     assert "cuda-oom (lesson 09)" in text and "Cure: " in text
     assert max(map(len, text.splitlines())) <= 220
+    assert "table-layout:auto" in html  # else JupyterLab gives the first column no width
     assert "&lt;b&gt;" in html and "<b>cuda-oom</b>" in html
 
 
