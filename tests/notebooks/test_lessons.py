@@ -6,9 +6,8 @@ import pytest
 from build_notebooks import Lesson, lesson_names, main
 from run_course import run_lesson
 
-pytestmark = pytest.mark.timeout(
-    600
-)  # a lesson takes about a minute where nothing else runs; each cell has its own limit
+# A lesson takes about a minute where nothing else runs; each of its cells has a limit of its own.
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.mark.parametrize("name", lesson_names())
