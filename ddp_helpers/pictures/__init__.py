@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from .arrival import torn_lines
 from .batch_arithmetic import batch_arithmetic
+from .buckets import buckets
 from .calls_made import calls_made
 from .collective import collective
 from .display import show_figures
@@ -27,6 +28,7 @@ __all__ = [
     "RANK_COLOURS",
     "Timeline",
     "batch_arithmetic",
+    "buckets",
     "calls_made",
     "collective",
     "colour",
