@@ -16,6 +16,7 @@ PYTEST_ARGS ?=
 LESSONS ?=
 BENCH_ARGS ?=
 COURSE_ARGS ?=
+GPU_ARGS ?=
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -32,7 +33,7 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test build check course bench browser-test cluster-test clean
+.PHONY: help lab test build check course bench browser-test cluster-test gpu-check clean
 
 help:
 	@echo "make lab           set up .venv once, then open JupyterLab on the lessons"
@@ -42,6 +43,7 @@ help:
 	@echo "make build         rebuild the notebooks whose sources changed"
 	@echo "make course        run all lessons, solved, in one go: minutes and verdicts (COURSE_ARGS=--unsolved)"
 	@echo "make check         ruff, mypy, and whether the built notebooks follow from their sources"
+	@echo "make gpu-check     what only a GPU can show: 8 minutes at most, and a CSV (GPU_ARGS=--help)"
 	@echo "make bench         how fast explain() reads a log, and a launch starts, beside torchrun and Accelerate"
 	@echo "make clean         remove .venv and caches; your notebooks, scripts and runs stay"
 	@echo "Variables (PYTHON, TORCH, LAB_ARGS, …) are explained at the top of the Makefile."
@@ -51,9 +53,9 @@ lab: $(VENV)/.installed
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) -m jupyterlab --ip=127.0.0.1 --ServerApp.root_dir=notebooks \
 	  --LabApp.default_url=/lab/tree/$(FIRST_LESSON) $(AS_ROOT) $(LAB_ARGS)
 
-# Two files of tests at a time: most tests wait for processes. PYTEST_ARGS="-n 0" takes one at a time.
+# Two tests at a time: most wait for processes. Who is done first takes of the other's. PYTEST_ARGS="-n 0": one at a time.
 test: $(VENV)/.installed
-	$(PY) -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+	$(PY) -m pytest -n 2 --dist worksteal $(PYTEST_ARGS)
 
 browser-test: $(VENV)/.installed
 	$(PY) -m pytest -m browser tests/browser $(PYTEST_ARGS)
@@ -77,6 +79,9 @@ bench: $(VENV)/.installed-bench
 	$(PY) tests/benchmarks/bench_explain.py
 	$(PY) tests/benchmarks/bench_launch.py $(BENCH_ARGS)
 
+gpu-check: $(VENV)/.installed
+	$(PY) tools/gpu_check.py $(GPU_ARGS)
+
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache build dist
 	find ddp_helpers tests tools -name __pycache__ -prune -exec rm -rf {} +
@@ -93,10 +98,7 @@ endif
 	@echo '$(NO_NEWS)' >$(LAB_SETTINGS)/overrides.json
 	@touch $@
 
-$(VENV)/.installed-course: $(VENV)/.installed
-	$(PY) tools/run_course.py $(COURSE_ARGS)
-
-bench: $(VENV)/.installed
+$(VENV)/.installed-bench: $(VENV)/.installed
 	$(PY) -m pip install -e '.[dev,bench]'
 	@touch $@
 

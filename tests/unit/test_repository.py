@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -93,6 +94,15 @@ def test_every_line_of_the_conda_environment_gives_its_reason() -> None:
         line for line in read("environment.yml").splitlines() if re.match(r"\s+- (?!pip:)", line) and " # " not in line
     ]
     assert not bare
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="no make here")
+def test_every_target_that_make_helps_with_can_be_made() -> None:
+    asked = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    targets = re.findall(r"^make (\S+)", asked.stdout, re.MULTILINE)
+    assert {"lab", "test", "bench", "course"} <= {*targets}
+    dry = subprocess.run(["make", "-n", *targets], cwd=ROOT, capture_output=True, text=True)
+    assert (dry.returncode, dry.stderr) == (0, ""), "a rule is missing, or there are two for one target"
 
 
 def test_the_extras_that_the_makefile_names_exist() -> None:
