@@ -14,15 +14,18 @@ from .display import show_figures
 from .drift import drift
 from .gradient_histogram import gradient_histogram
 from .loss_scale import loss_scale
+from .memory_per_rank import memory_per_rank
 from .message_cost import fit_cost, message_cost
 from .number_formats import number_formats
 from .palette import RANK_COLOURS, colour, ink
 from .parallel_step import parallel_step
+from .pipeline import pipeline
 from .processes import processes
 from .sampler_map import sampler_map
 from .speed_up import speed_up
 from .timeline import Timeline, timeline
 from .topology import topology
+from .which_parallel import which_parallel
 
 __all__ = [
     "RANK_COLOURS",
@@ -37,9 +40,11 @@ __all__ = [
     "gradient_histogram",
     "ink",
     "loss_scale",
+    "memory_per_rank",
     "message_cost",
     "number_formats",
     "parallel_step",
+    "pipeline",
     "processes",
     "sampler_map",
     "show_figures",
@@ -47,4 +52,5 @@ __all__ = [
     "timeline",
     "topology",
     "torn_lines",
+    "which_parallel",
 ]
