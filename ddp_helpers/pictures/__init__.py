@@ -21,6 +21,7 @@ from .palette import RANK_COLOURS, colour, ink
 from .parallel_step import parallel_step
 from .pipeline import pipeline
 from .processes import processes
+from .restarts import restarts
 from .sampler_map import sampler_map
 from .speed_up import speed_up
 from .timeline import Timeline, timeline
@@ -46,6 +47,7 @@ __all__ = [
     "parallel_step",
     "pipeline",
     "processes",
+    "restarts",
     "sampler_map",
     "show_figures",
     "speed_up",
