@@ -9,5 +9,6 @@ from .batch import batch
 from .collectives import collectives
 from .explorer import Explorer
 from .samplers import samplers
+from .scaling import scaling
 
-__all__ = ["Explorer", "batch", "collectives", "samplers"]
+__all__ = ["Explorer", "batch", "collectives", "samplers", "scaling"]

@@ -13,6 +13,7 @@ from .collective import collective
 from .display import show_figures
 from .drift import drift
 from .gradient_histogram import gradient_histogram
+from .held_out import held_out
 from .loss_scale import loss_scale
 from .memory_per_rank import memory_per_rank
 from .message_cost import fit_cost, message_cost
@@ -23,7 +24,10 @@ from .pipeline import pipeline
 from .processes import processes
 from .restarts import restarts
 from .sampler_map import sampler_map
+from .scaling_curve import scaling_curve
 from .speed_up import speed_up
+from .step_parts import step_parts
+from .step_times import step_times
 from .timeline import Timeline, timeline
 from .topology import topology
 from .which_parallel import which_parallel
@@ -39,6 +43,7 @@ __all__ = [
     "drift",
     "fit_cost",
     "gradient_histogram",
+    "held_out",
     "ink",
     "loss_scale",
     "memory_per_rank",
@@ -49,8 +54,11 @@ __all__ = [
     "processes",
     "restarts",
     "sampler_map",
+    "scaling_curve",
     "show_figures",
     "speed_up",
+    "step_parts",
+    "step_times",
     "timeline",
     "topology",
     "torn_lines",
