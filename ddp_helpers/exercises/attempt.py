@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import shutil
 from collections.abc import Callable
@@ -141,9 +142,12 @@ def node_of(folder: Path) -> int:
 
 
 def left_by(run: Run, name: str) -> dict[int, dict[str, Any]]:
-    """What a harness left in a file of that name, rank by rank; a rank that was killed leaves nothing."""
-    paths = {rank.rank: rank.folders[-1] / name for rank in run.ranks}
-    return {rank: json.loads(path.read_text(encoding="utf-8")) for rank, path in paths.items() if path.exists()}
+    """What a harness left in a file of that name, rank by rank; one that was killed leaves nothing, or half of it."""
+    left = {}
+    for rank in run.ranks:
+        with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+            left[rank.rank] = json.loads((rank.folders[-1] / name).read_text(encoding="utf-8"))
+    return left
 
 
 def _stub_line(path: Path) -> int | None:
