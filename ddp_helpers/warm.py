@@ -149,6 +149,8 @@ def parent(environ: dict[str, str]) -> WarmParent:
     if _parent is None or not _parent.alive():
         if _parent is None:
             atexit.register(shut_down)
+        else:
+            _parent.stop()  # it ended by itself, after ten idle minutes or by a signal: our end is still open
         _parent = WarmParent(environ)
     return _parent
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ddp_helpers import LaunchError, RankFailed, Run, RunTimeout, engines, launch
+from ddp_helpers import LaunchError, RankFailed, Run, RunTimeout, engines, launch, warm
 from ddp_helpers.command import Command
 from ddp_helpers.devices import Devices
 from ddp_helpers.environment import rank_environment
@@ -320,3 +320,11 @@ def test_a_child_that_ends_while_an_error_is_recorded_does_not_replace_it(
     run = launch(script(text), check=False, timeout=60)
     assert run.failure is not None
     assert (run.failure.exception_type, run.failure.message) == ("First", "the first error")
+
+
+def test_a_warm_parent_that_has_ended_leaves_no_open_socket_to_its_successor() -> None:
+    env = rank_environment(Devices("cpu", "gloo", ""), 1, {}, os.environ)
+    ended = warm.parent(env)
+    ended._process.kill()
+    ended._process.wait()
+    assert warm.parent(env) is not ended and ended._control.fileno() == -1
