@@ -6,12 +6,9 @@ nothing; then the function is called with data of ours. What was seen is left in
 """
 
 # No `from __future__ import annotations` here: DDP compares the annotations of a communication hook with the types.
-import json
-import os
 import runpy
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +18,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from ddp_helpers.exercises import amp_problem
+from ddp_helpers.exercises import amp_problem, note
 
 STEPS, BAD_STEP = 4, 1  # in the bad step somebody has an infinity
 MAX_NORMS = (1e9, 1e9, 0.05, 1e9)  # clipping tells in the third step
@@ -41,8 +38,7 @@ def main(mode: str, script: str, seed: str) -> None:
         judge = {"cpu": add_amp, "cuda": add_amp, "order": order}.get(mode, accumulate)
         judge(functions, mode, int(seed), seen)
     finally:
-        path = Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parent / "seen.json"
-        path.write_text(json.dumps(seen), encoding="utf-8")
+        note.leave(seen)
     dist.destroy_process_group()
 
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import ast
-import contextlib
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from .. import launch
 from ..command import Command
@@ -139,15 +136,6 @@ def crowd(run: Run) -> str:
 def node_of(folder: Path) -> int:
     """The node of a rank, from its logs' path (…/node1/run_x/attempt_0/3): a killed rank may have left no note."""
     return int(folder.parents[2].name.removeprefix("node"))
-
-
-def left_by(run: Run, name: str) -> dict[int, dict[str, Any]]:
-    """What a harness left in a file of that name, rank by rank; one that was killed leaves nothing, or half of it."""
-    left = {}
-    for rank in run.ranks:
-        with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
-            left[rank.rank] = json.loads((rank.folders[-1] / name).read_text(encoding="utf-8"))
-    return left
 
 
 def _stub_line(path: Path) -> int | None:

@@ -6,13 +6,10 @@ the rank's logs.
 """
 
 # No `from __future__ import annotations` here: DDP compares the annotations of a communication hook with the types.
-import json
 import math
-import os
 import runpy
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +19,7 @@ from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from ddp_helpers.exercises import bucket_problem
+from ddp_helpers.exercises import bucket_problem, note
 
 GROUPS = ((8, 4), (10, 4), (5, 1), (2, 3))  # so many micro-batches, in groups of so many
 LR, FEATURES, SAMPLES = 0.2, 3, 4
@@ -37,8 +34,7 @@ def main(mode: str, script: str, seed: str) -> None:
     try:
         {"choose": choose, "accumulate": accumulate, "count": count}[mode](functions, int(seed), seen)
     finally:
-        path = Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parent / "seen.json"
-        path.write_text(json.dumps(seen), encoding="utf-8")
+        note.leave(seen)
     dist.barrier()
     dist.destroy_process_group()
 
@@ -70,14 +66,14 @@ def real_buckets(net: torch.nn.Module, cap_mb: float, x: torch.Tensor) -> list[i
     """What DDP sends in its second step."""
     model: Any = DistributedDataParallel(net, bucket_cap_mb=cap_mb)
     sent: list[int] = []
-    model.register_comm_hook(sent, note)
+    model.register_comm_hook(sent, count_bytes)
     model(x).sum().backward()
     sent.clear()
     model(x).sum().backward()
     return sent
 
 
-def note(sent: list[Any], bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def count_bytes(sent: list[Any], bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     sent.append(bucket.buffer().nbytes)
     work = dist.all_reduce(bucket.buffer().div_(dist.get_world_size()), async_op=True)
     done: torch.futures.Future[torch.Tensor] = work.get_future().then(lambda future: future.value()[0])
@@ -131,7 +127,7 @@ def watched(net: torch.nn.Module, events: Events) -> tuple[Any, torch.optim.Opti
 
     def send(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         events.add("A")
-        return note([], bucket)
+        return count_bytes([], bucket)
 
     def forward(module: Any, inputs: Any, output: torch.Tensor) -> None:
         events.add("f")

@@ -9,7 +9,6 @@ with little memory.
 
 from __future__ import annotations
 
-import json
 import os
 import runpy
 import signal
@@ -29,7 +28,7 @@ import torch
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from ddp_helpers.exercises import clinic_truth
+from ddp_helpers.exercises import clinic_truth, note
 
 DATA = "../data/digits.npz"
 LONG = timedelta(minutes=5)
@@ -70,8 +69,7 @@ def judged(number: int, script: str, seed: int, world: int) -> None:
     if os.environ["RANK"] == "0":
         images = torch.from_numpy(data["images"]).flatten(1) / 16
         seen["truth"] = clinic_truth.TRUTHS[number](images, torch.from_numpy(data["labels"]).long(), world)
-    path = Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parent / "seen.json"
-    path.write_text(json.dumps(seen), encoding="utf-8")
+    note.leave(seen)
 
 
 class LittleMemory:
@@ -154,7 +152,7 @@ def patient_groups() -> Iterator[None]:
 
 def meet() -> None:
     """Wait, not for long, until all have joined: gloo fails when one leaves while others are still connecting."""
-    folder = Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parent
+    folder = note.place().parent
     (folder / "joined").touch()
     all_ranks = [folder.parent / str(rank) / "joined" for rank in range(int(os.environ["WORLD_SIZE"]))]
     deadline = time.monotonic() + PATIENCE

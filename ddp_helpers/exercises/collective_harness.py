@@ -22,6 +22,8 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ddp_helpers.exercises import note
+
 TO_SAY_SO = 0.5  # seconds for the other ranks, which notice at about the same time: torchrun ends them when one is gone
 
 
@@ -60,13 +62,13 @@ class Watch(TorchDispatchMode):
             time.sleep(0.05)
         where = self._line(sys._current_frames()[main_thread])
         names = [message["name"] for message in self.messages]
-        write(self._folder / "stuck.json", {"phase": self.phase, "line": where, "name": names[-1]})
+        note.write(self._folder / "stuck.json", {"phase": self.phase, "line": where, "name": names[-1]})
         time.sleep(TO_SAY_SO)
         os._exit(1)
 
 
 def main(function: str, script: str, cases: str, patience: str) -> None:
-    folder = Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parent
+    folder = note.place().parent
     leave = dist.destroy_process_group
     dist.destroy_process_group = lambda *_, **__: None  # the function is called after the script has ended
     sys.argv[:] = [script]
@@ -77,7 +79,7 @@ def main(function: str, script: str, cases: str, patience: str) -> None:
             dist.init_process_group("gloo")
         meet(watch, folder)
         seen = [call(names[function], arguments, watch, folder) for arguments in json.loads(cases)]
-    write(folder / "seen.json", {"cases": seen})
+    note.leave({"cases": seen})
     leave()
 
 
@@ -109,10 +111,6 @@ def meet(watch: Watch, folder: Path) -> None:
     while not all(path.exists() for path in others):
         time.sleep(0.002)
     watch.rest()
-
-
-def write(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content), encoding="utf-8")
 
 
 if __name__ == "__main__":

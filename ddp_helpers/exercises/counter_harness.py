@@ -6,8 +6,6 @@ saved and loaded. What `seen` said at each point is left in seen.json beside the
 
 from __future__ import annotations
 
-import json
-import os
 import runpy
 import sys
 from pathlib import Path
@@ -16,6 +14,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+
+from ddp_helpers.exercises import note
 
 STEPS = 4
 
@@ -28,8 +28,7 @@ def main(_mode: str, script: str) -> None:
     dist.init_process_group = dist.destroy_process_group = stay  # a group that is left is not soon joined again
     counted = runpy.run_path(script, run_name="__main__")["Counted"]
     found = use(counted, dist.get_rank())
-    folder = Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parent
-    (folder / "seen.json").write_text(json.dumps(found), encoding="utf-8")
+    note.leave(found)
     dist.barrier()
     leave()
 

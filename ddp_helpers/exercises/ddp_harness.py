@@ -9,7 +9,6 @@ BACKEND is what dist.get_backend() answers to the script, whatever is the case.
 
 from __future__ import annotations
 
-import json
 import os
 import runpy
 import sys
@@ -26,6 +25,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parameters_to_vector
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from ddp_helpers.exercises import note
 
 KINDS = ("plain", "tied", "frozen")
 HELD_OUT = range(1700, 1797)
@@ -57,8 +58,7 @@ def main(what: str, script: str, seed: str, backend: str = "") -> None:
         else:
             watch.run(script)
             seen = judge_share(watch.globals, int(seed)) if what == "share" else judge_losses(watch.globals, int(seed))
-    path = Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parent / "seen.json"
-    path.write_text(json.dumps(seen), encoding="utf-8")
+    note.leave(seen)
     if dist.is_initialized():
         dist.destroy_process_group()
 
@@ -89,7 +89,7 @@ def said_to_be(backend: str) -> Iterator[None]:
 @contextmanager
 def saved_aside(saved: list[tuple[str, Any]]) -> Iterator[None]:
     """What the script saves goes beside the logs, not over the learner's own file, and is noted in `saved`."""
-    save, load, folder = torch.save, torch.load, Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parent.parent
+    save, load, folder = torch.save, torch.load, note.place().parent.parent
 
     def aside(file: Any) -> Any:
         return folder / Path(file).name if isinstance(file, str | os.PathLike) else file

@@ -8,7 +8,6 @@ beside the rank's logs.
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import runpy
 import sys
@@ -18,6 +17,8 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
+from ddp_helpers.exercises import note
+
 
 class Enough(BaseException):
     """Stops the script; no Exception, so that the script does not catch it."""
@@ -26,7 +27,7 @@ class Enough(BaseException):
 def main(mode: str, script: str, *args: str) -> None:
     seen: dict[str, Any] = {"joined": False, "backend": None, "device": None, "alive": False, "error": ""}
     # Registered before the script can register anything, so that it runs after: leaving the group at exit is fine too.
-    atexit.register(leave, Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parent / "seen.json", seen)
+    atexit.register(leave, note.place(), seen)
     ranks_on_this_node = int(os.environ["LOCAL_WORLD_SIZE"])
     if mode.startswith("alone"):
         forget_torchrun()
@@ -44,7 +45,7 @@ def main(mode: str, script: str, *args: str) -> None:
 
 def leave(path: Path, seen: dict[str, Any]) -> None:
     seen["alive"] = dist.is_initialized()
-    path.write_text(json.dumps(seen), encoding="utf-8")
+    note.write(path, seen)
 
 
 def forget_torchrun() -> None:

@@ -9,7 +9,8 @@ import re
 from collections import Counter
 
 from ..result import Rank, Run
-from .attempt import Attempt, ScriptExercise, Wrong, crowd, left_by, node_of
+from .attempt import Attempt, ScriptExercise, Wrong, crowd, node_of
+from .note import left_by
 
 INIT_HARNESS = "init_harness.py"
 

@@ -16,7 +16,8 @@ from statistics import fmean
 from typing import Any
 
 from ..result import Run
-from .attempt import Attempt, ScriptExercise, Wrong, crowd, left_by
+from .attempt import Attempt, ScriptExercise, Wrong, crowd
+from .note import left_by
 
 HARNESS = "collective_harness.py"
 PATIENCE = 4.0  # seconds until a rank counts as stuck: on these small tensors a collective takes milliseconds

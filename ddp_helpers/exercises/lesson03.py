@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..result import Run
-from .attempt import Attempt, ScriptExercise, Wrong, crowd, left_by
+from .attempt import Attempt, ScriptExercise, Wrong, crowd
+from .note import left_by
 
 HARNESS = "ddp_harness.py"
 WORLDS = (2, 3, 4, 1)  # most mistakes show with two

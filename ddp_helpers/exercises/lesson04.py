@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..result import Run
-from .attempt import Attempt, ScriptExercise, crowd, left_by
+from .attempt import Attempt, ScriptExercise, crowd
+from .note import left_by
 
 if TYPE_CHECKING:
     import torch

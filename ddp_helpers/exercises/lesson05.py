@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from ..result import Run
-from .attempt import Attempt, ScriptExercise, Wrong, crowd, left_by
+from .attempt import Attempt, ScriptExercise, Wrong, crowd
 from .loading_harness import BATCH, CODE, SAMPLES
+from .note import left_by
 
 HARNESS = "loading_harness.py"
 WORLDS = (2, 1, 3, 4)  # begins with two: most mistakes show, and their hints say most

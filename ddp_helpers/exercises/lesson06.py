@@ -13,7 +13,8 @@ import numpy as np
 from ..result import Run
 from . import amp_problem
 from .amp_problem import SCALE, Array, Taken
-from .attempt import Attempt, ScriptExercise, Wrong, crowd, left_by
+from .attempt import Attempt, ScriptExercise, Wrong, crowd
+from .note import left_by
 
 HARNESS = "amp_harness.py"
 STEPS, BAD_STEP = 4, 1  # as in the harness, which is a script and not imported

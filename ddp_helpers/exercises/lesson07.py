@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import bucket_problem
-from .attempt import Attempt, ScriptExercise, Wrong, crowd, left_by
+from .attempt import Attempt, ScriptExercise, Wrong, crowd
+from .note import left_by
 
 HARNESS = "bucket_harness.py"
 STEPS = 3  # of the model in 07.3

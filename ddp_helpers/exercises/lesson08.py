@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ..result import Run
-from .attempt import Attempt, ScriptExercise, Wrong, crowd, left_by
+from .attempt import Attempt, ScriptExercise, Wrong, crowd
+from .note import left_by
 from .resuming_harness import KILLED_IN, SCENARIOS, Scenario, hits, share
 
 HARNESS, NOTE = "resuming_harness.py", "resuming.json"

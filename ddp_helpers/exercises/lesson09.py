@@ -17,8 +17,9 @@ from ..command import Command
 from ..environment import SUBJECT
 from ..launch import Options, run
 from ..result import RankFailed, Run, RunTimeout
-from .attempt import Attempt, ScriptExercise, Wrong, crowd, left_by
+from .attempt import Attempt, ScriptExercise, Wrong, crowd
 from .clinic import HARNESS, PATIENTS
+from .note import left_by
 
 SOON = 2  # seconds after which it is asked who waits for whom; a right answer takes a fraction of one
 FOR_GOOD = ("Ranks call ", "wait for each other", "will not come any more")  # what no busy machine makes

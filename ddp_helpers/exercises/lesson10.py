@@ -12,8 +12,9 @@ from typing import Any
 
 from ..scaling.model import Link, Work, ring_bytes
 from ..scaling.model import speed_up as model_speed_up
-from .attempt import Attempt, ScriptExercise, Wrong, crowd, left_by
+from .attempt import Attempt, ScriptExercise, Wrong, crowd
 from .measuring_harness import BATCHES, PATTERN, USUAL, WARM_UP
+from .note import left_by
 from .slow_jobs import CAUSES
 
 HARNESS, NOTE = "measuring_harness.py", "measuring.json"

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
-from .attempt import Attempt, NotTried, ScriptExercise, Wrong, crowd, left_by
+from .attempt import Attempt, NotTried, ScriptExercise, Wrong, crowd
+from .note import left_by
 from .vit_harness import (
     BATCH_CASES,
     FIRST,

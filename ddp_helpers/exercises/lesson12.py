@@ -11,7 +11,8 @@ from typing import Any
 
 from ..pictures.pipeline import bubble, most_held
 from ..result import Run
-from .attempt import Attempt, ScriptExercise, Wrong, crowd, left_by
+from .attempt import Attempt, ScriptExercise, Wrong, crowd
+from .note import left_by
 
 Seen = dict[int, dict[str, Any]]
 

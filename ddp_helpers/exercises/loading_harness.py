@@ -8,7 +8,6 @@ that was being tried, if the script failed in one.
 
 from __future__ import annotations
 
-import json
 import os
 import runpy
 import sys
@@ -18,6 +17,8 @@ from typing import Any
 
 import torch.distributed as dist
 from torch.utils.data import Dataset, DistributedSampler
+
+from ddp_helpers.exercises import note
 
 SIZES = (7, 12, 23, 5, 4, 3, 2, 1, 0)
 STREAMS, WORKERS = (12, 37, 5, 1, 0), (3, 0, 1, 2)  # longer than the script's own stream, which has 23 items
@@ -64,8 +65,7 @@ def main(mode: str, script: str, *args: str) -> None:
         elif mode == "resume":
             try_resuming(found["loader_from"], cases)
     finally:
-        note = Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parent / "loading.json"
-        note.write_text(json.dumps({"cases": cases}, default=plain), encoding="utf-8")
+        note.leave({"cases": cases}, "loading.json", plain)
     if dist.is_initialized():
         leave_group()
 

@@ -7,8 +7,6 @@ left in measuring.json beside the rank's logs.
 
 from __future__ import annotations
 
-import json
-import os
 import runpy
 import sys
 import time
@@ -17,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
+
+from ddp_helpers.exercises import note
 
 WARM_UP = 8  # slow steps before the others
 SLOW, PATTERN = 20.0, (12.0, 0.9, 1.0, 1.1, 1.0, 1.0, 1.0)  # times the usual step; every seventh is disturbed
@@ -95,10 +95,7 @@ def main(mode: str, script: str) -> None:
             try_speed_up(found["speed_up"], seen["cases"])
         dist.barrier()
     finally:
-        note = Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parent / "measuring.json"
-        half = note.with_suffix(".half")
-        half.write_text(json.dumps(seen), encoding="utf-8")
-        half.replace(note)
+        note.leave(seen, "measuring.json")
     dist.destroy_process_group()
 
 

@@ -7,8 +7,6 @@ rank's logs.
 
 from __future__ import annotations
 
-import json
-import os
 import runpy
 import sys
 from collections.abc import Iterable
@@ -23,6 +21,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
+
+from ddp_helpers.exercises import note
 
 WAYS = ("DDP", "ZeRO-1", "FSDP")
 
@@ -39,10 +39,7 @@ def main(mode: str, script: str, width: str) -> None:
         try_memory(found, int(width), seen)
         dist.barrier()
     finally:
-        note = Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parent / "seen.json"
-        half = note.with_suffix(".half")  # torchrun may end this rank just now, because another one failed
-        half.write_text(json.dumps(seen), encoding="utf-8")
-        half.replace(note)
+        note.leave(seen)
     dist.destroy_process_group()
 
 

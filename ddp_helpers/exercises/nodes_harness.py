@@ -7,7 +7,6 @@ left in seen.json beside the rank's logs.
 
 from __future__ import annotations
 
-import json
 import os
 import runpy
 import sys
@@ -19,6 +18,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
+from ddp_helpers.exercises import note
 
 SLOW = 0.2  # seconds that a download and a save take; a rank that does not wait has long returned by then
 SAMPLES = (12, 10, 3)
@@ -36,10 +37,7 @@ def main(mode: str, script: str, folder: str) -> None:
         try_nodes(found, folder, seen)
         dist.barrier()
     finally:
-        note = Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parent / "seen.json"
-        half = note.with_suffix(".half")  # torchrun may end this rank just now, because another one failed
-        half.write_text(json.dumps(seen), encoding="utf-8")
-        half.replace(note)
+        note.leave(seen)
     dist.destroy_process_group()
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import io
-import json
 import os
 import pickle
 import runpy
@@ -27,6 +26,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+
+from ddp_helpers.exercises import note
 
 EPOCHS, STEPS = 4, 3
 KILLED_IN = 2  # the epoch, counted from 0, in whose middle or in whose save the kill comes
@@ -94,10 +95,7 @@ def main(mode: str, script: str, *args: str) -> None:
             try_stopping(found["EarlyStopping"], seen["cases"])
         dist.barrier()
     finally:
-        note = Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parent / "resuming.json"
-        half = note.with_suffix(".half")  # torchrun may end this rank just now, because another one was killed
-        half.write_text(json.dumps(seen), encoding="utf-8")
-        half.replace(note)
+        note.leave(seen, "resuming.json")
     dist.destroy_process_group()
 
 

@@ -6,8 +6,6 @@ came out is left in vit.json beside the rank's logs, and so is the case that was
 
 from __future__ import annotations
 
-import json
-import os
 import runpy
 import sys
 from itertools import islice
@@ -19,6 +17,8 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DistributedSampler
+
+from ddp_helpers.exercises import note
 
 LEARNING_RATE = 0.5
 FIRST, THEN = 7, 6  # batches that are taken from the beginning, and after a stop
@@ -61,10 +61,7 @@ def main(mode: str, script: str) -> None:
             try_batches(found["batches"], seen["cases"])
         dist.barrier()
     finally:
-        note = Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parent / "vit.json"
-        half = note.with_suffix(".half")  # torchrun may end this rank just now, because another one failed
-        half.write_text(json.dumps(seen), encoding="utf-8")
-        half.replace(note)
+        note.leave(seen, "vit.json")
     dist.destroy_process_group()
 
 
