@@ -13,7 +13,7 @@ import pytest
 from ddp_helpers.cluster import commands
 from ddp_helpers.command import reserved_port
 
-SCRIPT = """
+SCRIPT = r"""
     import os
     import torch
     import torch.distributed as dist
@@ -21,7 +21,8 @@ SCRIPT = """
     dist.init_process_group("gloo")
     total = torch.ones(1)
     dist.all_reduce(total)
-    print(os.environ["MASTER_ADDR"], total.item(), flush=True)
+    # One write a line: two ranks share the terminal, and unbuffered Python writes each argument of print() by itself.
+    print(f"{os.environ['MASTER_ADDR']} {total.item()}\n", end="", flush=True)
     dist.barrier()
     dist.destroy_process_group()
 """
