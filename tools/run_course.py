@@ -31,10 +31,10 @@ class Outcome:
     problem: str = ""
 
 
-def checks_passed(notebook: Any) -> dict[str, bool]:
+def checks_passed(cells: list[Any]) -> dict[str, bool]:
     """Each cell that checks an exercise, and whether its output says that the exercise is right."""
-    cells = [cell for cell in notebook.cells if grading_kind(cell) == "check"]
-    return {cell.source: "✔" in str(cell.get("outputs", "")) for cell in cells}
+    checks = [cell for cell in cells if grading_kind(cell) == "check"]
+    return {cell.source: "✔" in str(cell.get("outputs", "")) for cell in checks}
 
 
 def run_lesson(lesson: Lesson, unsolved: bool = False) -> Outcome:
@@ -47,7 +47,7 @@ def run_lesson(lesson: Lesson, unsolved: bool = False) -> Outcome:
     except LessonError as error:
         problem = str(error)
     seconds = time.monotonic() - start
-    checks = checks_passed(notebook)
+    checks = checks_passed(notebook.cells)
     passed = sum(checks.values())
     if not problem and unsolved and passed:
         problem = f"{lesson.name}: a check passes with nothing solved: {[c for c, ok in checks.items() if ok]}"

@@ -1,4 +1,4 @@
-"""What the tests of all exercises share: a lesson's cells, with the solution, another one, or none."""
+"""What the tests of all exercises share: a lesson's cells, with the solution or another one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent, indent
 
-from build_notebooks import Lesson, learner_notebook, read_source
+from build_notebooks import Lesson, read_source
 
 from ddp_helpers import check
 from ddp_helpers.exercises import Verdict
@@ -25,10 +25,6 @@ class Cells:
     def solved(self, exercise: str) -> str:
         """What the exercise's cell writes, with the lesson's own solution."""
         return self._text(self.scripts[exercise], read_source(self.lesson))
-
-    def untouched(self, exercise: str) -> str:
-        """What the learner's cell writes before anything is done."""
-        return self._text(self.scripts[exercise], learner_notebook(self.lesson))
 
     def text(self, script: str) -> str:
         """What the cell of that script writes; it need not be an exercise's."""

@@ -23,18 +23,6 @@ with_solution = CELLS.with_solutions
 pytestmark = pytest.mark.usefixtures("notebook_folder")
 
 
-@pytest.mark.parametrize("exercise", SCRIPTS)
-def test_the_lessons_own_solution_passes(exercise: str) -> None:
-    verdict = checked(exercise, CELLS.solved(exercise))
-    assert verdict.passed, verdict
-
-
-@pytest.mark.parametrize("exercise", SCRIPTS)
-def test_the_learners_untouched_cell_is_not_attempted_and_raises_nothing(exercise: str) -> None:
-    verdict = checked(exercise, CELLS.untouched(exercise))
-    assert verdict.kind == "unattempted" and "Not attempted yet: cell line" in verdict.text
-
-
 OTHER_STYLES = {
     "01.1 compares text": ("01.1", 'if os.environ["LOCAL_RANK"] == "0":\n    print("I download")\n'),
     "01.1 the last of a node speaks": (

@@ -25,18 +25,6 @@ changed = CELLS.edited
 pytestmark = pytest.mark.usefixtures("notebook_folder")
 
 
-@pytest.mark.parametrize("exercise", SCRIPTS)
-def test_the_lessons_own_solution_passes(exercise: str) -> None:
-    verdict = checked(exercise, CELLS.solved(exercise))
-    assert verdict.passed, verdict
-
-
-@pytest.mark.parametrize("exercise", SCRIPTS)
-def test_the_learners_untouched_cell_is_not_attempted_and_raises_nothing(exercise: str) -> None:
-    verdict = checked(exercise, CELLS.untouched(exercise))
-    assert verdict.kind == "unattempted" and "Not attempted yet: cell line" in verdict.text
-
-
 OTHER_STYLES = {
     "03.1 a hook before accumulation, and rank 0's state sent as an object": (
         "03.1",

@@ -25,18 +25,6 @@ def counter(first: str, then: str) -> str:
     return CELLS.with_solutions("04.3", first + "\n", then + "\n")
 
 
-@pytest.mark.parametrize("exercise", SCRIPTS)
-def test_the_lessons_own_solution_passes(exercise: str) -> None:
-    verdict = checked(exercise, CELLS.solved(exercise))
-    assert verdict.passed, verdict
-
-
-@pytest.mark.parametrize("exercise", SCRIPTS)
-def test_the_learners_untouched_cell_is_not_attempted_and_raises_nothing(exercise: str) -> None:
-    verdict = checked(exercise, CELLS.untouched(exercise))
-    assert verdict.kind == "unattempted" and "Not attempted yet: cell line" in verdict.text
-
-
 # ---- 04.1 -----------------------------------------------------------------------------------------------------------
 
 SAMPLER = "sampler = DistributedSampler(dataset, shuffle=False)\n"

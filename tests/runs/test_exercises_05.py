@@ -30,18 +30,6 @@ def mended(*answer: object) -> Verdict:
     return check("05.5", answer)
 
 
-@pytest.mark.parametrize("exercise", SCRIPTS)
-def test_the_lessons_own_solution_passes(exercise: str) -> None:
-    verdict = checked(exercise, CELLS.solved(exercise))
-    assert verdict.passed, verdict
-
-
-@pytest.mark.parametrize("exercise", SCRIPTS)
-def test_the_learners_untouched_cell_is_not_attempted_and_raises_nothing(exercise: str) -> None:
-    verdict = checked(exercise, CELLS.untouched(exercise))
-    assert verdict.kind == "unattempted" and "Not attempted yet: cell line" in verdict.text
-
-
 OTHER_STYLES = {
     "05.1 blocks of almost equal length": (
         "05.1",

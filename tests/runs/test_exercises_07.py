@@ -16,14 +16,6 @@ with_solution = CELLS.with_solutions
 pytestmark = pytest.mark.usefixtures("notebook_folder")
 
 
-@pytest.mark.parametrize("exercise", SCRIPTS)
-def test_the_lessons_own_solution_passes_and_the_untouched_cell_is_not_attempted(exercise: str) -> None:
-    verdict = checked(exercise, CELLS.solved(exercise))
-    assert verdict.passed, verdict
-    verdict = checked(exercise, CELLS.untouched(exercise))
-    assert verdict.kind == "unattempted" and "Not attempted yet: cell line" in verdict.text
-
-
 # ---- 07.1 -----------------------------------------------------------------------------------------------------------
 
 FINISH = """

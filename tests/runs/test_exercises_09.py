@@ -243,12 +243,6 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("number", PATIENTS)
-def test_the_lessons_own_cure_passes(number: int) -> None:
-    verdict = CELLS.checked(f"09.{number}", solved(number))
-    assert verdict.passed, verdict
-
-
 @pytest.mark.parametrize(("number", "script"), OTHERS.values(), ids=OTHERS)
 def test_a_cure_in_another_style_passes(number: int, script: str) -> None:
     verdict = CELLS.checked(f"09.{number}", script)
@@ -256,13 +250,6 @@ def test_a_cure_in_another_style_passes(number: int, script: str) -> None:
 
 
 # ---- not attempted --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("exercise", ["09.1", "09.8"])
-def test_the_learners_untouched_cell_is_not_attempted_and_raises_nothing(exercise: str) -> None:
-    assert all(CELLS.untouched(other) == CELLS.untouched(exercise) for other in SCRIPTS)
-    verdict = CELLS.checked(exercise, CELLS.untouched(exercise))
-    assert verdict.kind == "unattempted" and "Not attempted yet: cell line" in verdict.text
 
 
 def test_without_the_cell_nothing_is_attempted() -> None:

@@ -18,20 +18,6 @@ CELLS = Cells(Lesson("10_is_it_fast"), SCRIPTS)
 checked = CELLS.checked
 
 
-@pytest.mark.parametrize("exercise", SCRIPTS)
-@pytest.mark.usefixtures("notebook_folder")
-def test_the_lessons_own_solution_passes(exercise: str) -> None:
-    verdict = checked(exercise, CELLS.solved(exercise))
-    assert verdict.passed, verdict
-
-
-@pytest.mark.parametrize("exercise", SCRIPTS)
-@pytest.mark.usefixtures("notebook_folder")
-def test_the_learners_untouched_cell_is_not_attempted_and_raises_nothing(exercise: str) -> None:
-    verdict = checked(exercise, CELLS.untouched(exercise))
-    assert verdict.kind == "unattempted" and "Not attempted yet: cell line" in verdict.text
-
-
 # ---- 10.1 -----------------------------------------------------------------------------------------------------------
 
 

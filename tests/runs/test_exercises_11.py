@@ -18,18 +18,6 @@ checked, edited, with_solutions = CELLS.checked, CELLS.edited, CELLS.with_soluti
 pytestmark = pytest.mark.usefixtures("notebook_folder")
 
 
-@pytest.mark.parametrize("exercise", SCRIPTS)
-def test_the_lessons_own_solution_passes(exercise: str) -> None:
-    verdict = checked(exercise, CELLS.solved(exercise))
-    assert verdict.passed, verdict
-
-
-@pytest.mark.parametrize("exercise", SCRIPTS)
-def test_the_learners_untouched_cell_is_not_attempted_and_raises_nothing(exercise: str) -> None:
-    verdict = checked(exercise, CELLS.untouched(exercise))
-    assert verdict.kind == "unattempted" and "Not attempted yet: cell line" in verdict.text
-
-
 MEANS_AND_WEIGHTS = """
     mine = sum(len(y) for _, y in micro_batches)
     counts = [None] * dist.get_world_size()
