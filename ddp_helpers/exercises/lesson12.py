@@ -30,6 +30,8 @@ def _seen(attempt: Attempt, run: Run) -> Seen:
 def _where(seen: Seen, run: Run, failure: str) -> str:
     where = seen.get(run.failure.rank if run.failure else 0, {}).get("in", "")
     told = f"\nThat was in {where}()." if where not in ("", "the end") else ""
+    if where == "local_device":
+        told += " Only name the number, from what torchrun tells each process: that needs no GPU."
     if "imed out" in failure or "closed by peer" in failure or "mismatch" in failure:
         told += " A rank waits for ranks that do not come: a barrier belongs to all ranks, outside of any if."
     return told
@@ -70,8 +72,14 @@ def _judge_fetch(seen: Seen) -> str | None:
         if len(loaded) > 1:
             return f"{_ranks(loaded)} download the data to node {node}'s disk, into one file. Once a node is enough."
     early = [rank for rank, note in seen.items() if not note["fetched"]]
+    loaders = [rank for rank in early if seen[rank]["downloads"]]
+    if loaders:
+        return f"fetch() downloads on {_ranks(loaders)}, and not to the path that it returns."
     if early:
-        return f"fetch() has returned on {_ranks(early)}, and the file is not there yet. Who waits for the download?"
+        return (
+            f"fetch() has returned on {_ranks(early)} before the whole file was there. Who waits for the download? (A "
+            "file that exists need not be whole, and nobody knows how long to sleep.)"
+        )
     return None
 
 
@@ -109,7 +117,10 @@ def _judge_device(seen: Seen) -> str | None:
                 f"rank {rank} takes GPU {device} of node {note['node']}. A node's GPUs are counted from 0, and this "
                 f"is local rank {local}."
             )
-        return f"local_device() gives rank {rank}, local rank {local} of node {note['node']}, GPU {device}."
+        return (
+            f"local_device() gives rank {rank}, local rank {local} of node {note['node']}, GPU {device}. What torchrun "
+            "tells each process gives the number, without counting GPUs."
+        )
     return None
 
 
@@ -124,8 +135,15 @@ def _judge_save(seen: Seen) -> str | None:
             else f"all ranks save ({_ranks(writers)}), into one file of the shared file system. Once a job is right."
         )
     early = [rank for rank, note in seen.items() if not note["saved"]]
+    if writers[0] in early:
+        return f"rank {writers[0]} saves, and there is nothing at `path`. Write to the path that save() is given."
     if early:
-        return f"save() has returned on {_ranks(early)}, and the checkpoint is not there yet. Who waits for the writer?"
+        return (
+            f"save() has returned on {_ranks(early)} before the whole checkpoint was there. Who waits for the writer? "
+            "(A file that exists need not be whole, and nobody knows how long to sleep.)"
+        )
+    if any(note["saved"] == "something else" for note in seen.values()):
+        return "the checkpoint does not hold the state that save() was given."
     return None
 
 
@@ -165,8 +183,10 @@ def _judge_bytes(model: dict[str, Any], world: int) -> str | None:
 def _why(way: str, part: str, ratio: float, world: int) -> str:
     if ratio == 0.25:
         return "That is a number of numbers. A float32 has 4 bytes."
-    if part == "optimizer" and ratio == 0.5 and way == "DDP":
+    if part == "optimizer" and ratio in (0, 0.5) and way == "DDP":
         return "Adam keeps two numbers for each parameter: a mean of the gradients, and one of their squares."
+    if part in CUT[way] and ratio == world / 2:
+        return f"That is one half. It is divided by the number of ranks, and there are {world}."
     if part == "optimizer" and ratio == 1.5:
         return "Adam's state is two numbers a parameter; the parameters themselves are counted already."
     if ratio == world:
@@ -174,6 +194,10 @@ def _why(way: str, part: str, ratio: float, world: int) -> str:
     if ratio == 1 / world:
         once = f"{way} divides them among the ranks once."
         return once if part in CUT[way] else f"{way} does not cut the {part}: each rank has all of them."
+    if ratio < 1e-5:
+        return "In bytes, please, and not in MiB or GiB."
+    if not 0.01 < ratio < 100:
+        return "held() gets the parameters and the ranks as arguments; here they are others than in your cell."
     return f"It is {ratio:g} times what it should be."
 
 
@@ -235,7 +259,7 @@ def _judge_micros(micros: int) -> str | None:
             f"{story} You took (p − 1) / m = {AT_MOST:g}. That compares the waiting with the work; a share of the time "
             "has both below the line. Fewer would do."
         )
-    if micros == round(STAGES / AT_MOST) - STAGES + 1 or micros == round(STAGES / AT_MOST):
+    if micros in {round(STAGES / AT_MOST) - less for less in (0, STAGES - 1, STAGES)}:  # p for p - 1, once or twice
         return f"{story} Fewer would do: how many pieces does the last stage wait for before its first, p or p − 1?"
     return f"{story} Fewer would do."
 
@@ -252,7 +276,10 @@ def _judge_held(answer: dict[str, Any], micros: int) -> str | None:
             return f"{story} That is GPipe's. When does 1F1B's first backward come?"
         if said == 1:
             return f"{story} That is the last stage. How many forwards has the first one made by then?"
-        return f"{story} Count its forwards up to its first backward, in the picture."
+        return (
+            f"{story} The picture has three stages, and its first one makes 3 forwards before its first backward. Here "
+            "there are four stages."
+        )
     return None
 
 

@@ -2,18 +2,21 @@
 
 FOLDER plays the shared file system; each node has a disk of its own, a folder below it. What the script defines (fetch,
 share, local_device, save) is called with data of ours; its ``if __name__ == "__main__"`` is not run. What was seen is
-left in seen.json beside the rank's logs.
+left in seen.json beside the rank's logs. The script's own time.sleep() returns at once: no time is long enough to be
+a barrier.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
 import runpy
 import sys
 import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import torch
@@ -30,6 +33,7 @@ Seen = dict[str, Any]
 def main(mode: str, script: str, folder: str) -> None:
     sys.path[0] = str(Path(script).parent)
     sys.argv[:] = [script]
+    time.sleep = lambda seconds: None
     found = runpy.run_path(script, run_name="checked")
     seen: Seen = {"in": ""}
     join()
@@ -58,21 +62,23 @@ def try_nodes(found: dict[str, Any], folder: str, seen: Seen) -> None:
 
     def download(path: Any) -> None:
         seen["downloads"] += 1
-        time.sleep(SLOW)
+        Path(path).touch()  # as a real download: the file is there long before all of it is
+        sleep(SLOW)
         Path(path).write_text("data", encoding="utf-8")
 
     together(seen, "fetch")
     path = found["fetch"](download, str(disk))
-    seen["fetched"] = path is not None and Path(path).is_file()
+    seen["fetched"] = path is not None and Path(path).is_file() and Path(path).read_text(encoding="utf-8") == "data"
     seen["elsewhere"] = path is not None and disk not in Path(path).parents
     together(seen, "share")
     seen["shares"] = [(samples, numbers(found["share"](samples))) for samples in SAMPLES]
+    together(seen, "local_device")
     seen["device"] = index(found["local_device"]())
     together(seen, "save")
     seen["saves"] = 0
     checkpoint = Path(folder) / "checkpoint.pt"
     with_slow_saves(lambda: found["save"]({"from": rank}, str(checkpoint)), seen)
-    seen["saved"] = checkpoint.is_file()
+    seen["saved"] = content(checkpoint)
     together(seen, "the end")
 
 
@@ -101,16 +107,27 @@ def index(device: Any) -> int | str | None:
 def with_slow_saves(call: Callable[[], Any], seen: Seen) -> None:
     real = torch.save
 
-    def slow(*args: Any, **options: Any) -> None:
+    def slow(obj: Any, f: Any, *args: Any, **options: Any) -> None:
         seen["saves"] += 1
-        time.sleep(SLOW)
-        real(*args, **options)
+        if isinstance(f, str | os.PathLike):
+            Path(f).touch()
+        sleep(SLOW)
+        real(obj, f, *args, **options)
 
     torch.save = slow
     try:
         call()
     finally:
         torch.save = real
+
+
+def content(checkpoint: Path) -> str:
+    """What is in it: "the state" of any rank, "something else", or "" where no whole file is there."""
+    try:
+        loaded = torch.load(checkpoint)
+    except (OSError, EOFError, RuntimeError, pickle.UnpicklingError):
+        return ""
+    return "the state" if isinstance(loaded, dict) and "from" in loaded else "something else"
 
 
 if __name__ == "__main__":

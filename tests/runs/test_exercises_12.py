@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import indent
+
 import pytest
 from build_notebooks import Lesson, learner_notebook, read_source
 from exercise_cells import Cells
@@ -63,11 +65,23 @@ JOBS = {
     ),
     "nobody waits for the download": (
         job(fetch=FETCH.replace("dist.barrier()\n", "")),
-        "fetch() has returned on ranks 1 and 3, and the file is not there yet",
+        "fetch() has returned on ranks 1 and 3 before the whole file was there",
     ),
     "they wait before the download": (
         job(fetch="dist.barrier()\n" + FETCH.replace("dist.barrier()\n", "")),
-        "fetch() has returned on ranks 1 and 3, and the file is not there yet",
+        "fetch() has returned on ranks 1 and 3 before the whole file was there",
+    ),
+    "they sleep in place of a barrier": (
+        job(fetch=FETCH.replace("dist.barrier()", "import time\ntime.sleep(1)")),
+        "fetch() has returned on ranks 1 and 3 before the whole file was there",
+    ),
+    "they wait for any file": (
+        job(fetch=FETCH.replace("dist.barrier()", "while not path.exists():\n    pass")),
+        "fetch() has returned on ranks 1 and 3 before the whole file was there",
+    ),
+    "downloaded to another place": (
+        job(fetch=FETCH.replace("(path)", "(folder + '/data')")),
+        "fetch() downloads on ranks 0 and 2, and not to the path that it returns",
     ),
     "a barrier for the first ones only": (
         job(fetch=FETCH.replace("dist.barrier()", "    dist.barrier()")),
@@ -90,7 +104,14 @@ JOBS = {
     ),
     "no share": (job(share="pass\n"), "share(12) returns nothing that can be gone through"),
     "the rank's GPU": (job(device="return dist.get_rank()\n"), "rank 2 takes GPU 2 of node 1"),
-    "one GPU for all": (job(device="return 0\n"), "local_device() gives rank 1, local rank 1 of node 0, GPU 0"),
+    "one GPU for all": (
+        job(device="return dist.get_rank() % 1\n"),
+        "local_device() gives rank 1, local rank 1 of node 0, GPU 0. What torchrun tells each process",
+    ),
+    "a GPU is taken": (
+        job(device="torch.cuda.set_device(1000)\n"),
+        "That was in local_device(). Only name the number, from what torchrun tells each process",
+    ),
     "a text as the GPU": (job(device='return os.environ["LOCAL_RANK"]\n'), "local_device() gives '0', a text"),
     "no GPU": (job(device="pass\n"), "local_device() gives rank 0 no number"),
     "all save": (
@@ -104,7 +125,19 @@ JOBS = {
     "nobody saves": (job(save="dist.barrier()\n"), "no rank calls torch.save"),
     "nobody waits for the writer": (
         job(save=SAVE.replace("dist.barrier()\n", "")),
-        "save() has returned on ranks 1, 2 and 3, and the checkpoint is not there yet",
+        "save() has returned on ranks 1, 2 and 3 before the whole checkpoint was there",
+    ),
+    "they sleep while the writer saves": (
+        job(save=SAVE.replace("dist.barrier()", "import time\ntime.sleep(1)")),
+        "save() has returned on ranks 1, 2 and 3 before the whole checkpoint was there",
+    ),
+    "saved to another place": (
+        job(save=SAVE.replace("state, path", "state, path + '.0'")),
+        "rank 0 saves, and there is nothing at `path`",
+    ),
+    "nothing is saved": (
+        job(save=SAVE.replace("state, path", "{}, path")),
+        "the checkpoint does not hold the state that save() was given",
     ),
 }
 
@@ -116,7 +149,8 @@ def test_a_job_in_another_style_passes(script: str) -> None:
 
 
 def test_a_rank_that_a_busy_machine_starts_late_fails_no_right_job() -> None:
-    late = 'import os\nimport time\n\nif os.environ["RANK"] == "3":\n    time.sleep(6)\n'  # more than a barrier waits
+    wait = "import threading\nthreading.Event().wait(6)\n"  # longer than a barrier waits; time.sleep would not sleep
+    late = f'import os\nif os.environ["RANK"] == "3":\n{indent(wait, "    ")}'
     verdict = checked("12.1", late + job())
     assert verdict.passed, verdict
 
@@ -149,6 +183,14 @@ MEMORIES = {
     "ZeRO-1 cuts nothing": (held(optimizer="8 * p / f"), "In ZeRO-1, who needs all of them?"),
     "FSDP does not cut the parameters": (held("4 * p"), "In FSDP, who needs all of them?"),
     "cut twice": (held(optimizer="8 * p / n / n"), "ZeRO-1 divides them among the ranks once"),
+    "one half for any world": (
+        held(optimizer="8 * p / min(n, 2)"),
+        "by the number of ranks, and there are 3",
+    ),
+    "no state for Adam": (held(optimizer="0 * p"), "Adam keeps two numbers for each parameter"),
+    "in GiB": (held("4 * p / f / 2**30"), "In bytes, please"),
+    "in whole GiB": (held("4 * p // f // 2**30"), "In bytes, please"),
+    "written for one model": (held("7e9"), "held() gets the parameters and the ranks as arguments"),
     "something else": (held(gradients="44 * p / f"), "It is 11 times what it should be"),
     "one number": (CELLS.with_solutions("12.2", "return {}\n"), "held() says no number of bytes for 'parameters'"),
 }
@@ -181,11 +223,12 @@ BUBBLES = {
     "waiting to work": (answer(30, 30), "That compares the waiting with the work"),
     "too few": (answer(26, 26), "More micro-batches make the bubble smaller"),
     "p for p - 1": (answer(37, 37), "how many pieces does the last stage wait for before its first"),
+    "p for p - 1, twice": (answer(36, 36), "how many pieces does the last stage wait for before its first"),
     "far too many": (answer(100, 100), "With 100 micro-batches, 2.9 % of the time is waiting. Fewer would do."),
     "GPipe as 1F1B": (answer(gpipe=4), "When does its first backward come: after how many forwards?"),
     "1F1B as GPipe": (answer(turns=27), "That is GPipe's. When does 1F1B's first backward come?"),
     "the last stage": (answer(turns=1), "That is the last stage"),
-    "one less": (answer(turns=3), "Count its forwards up to its first backward"),
+    "one less": (answer(turns=3), "The picture has three stages"),
     "no whole number": (answer(26.5), "micro-batches: a whole number of micro-batches; yours is 26.5"),
     "no dict": (27, "a dict with three numbers"),
 }
