@@ -131,6 +131,7 @@ class Position:
     def _elsewhere(self, place: Place) -> str:
         files = [file for file, _, _ in self.stack]
         where = place(self.line)
+        at = f"at {self._code()}" if self.line else "outside the script"  # a check has called it
         if any("importlib" in file for file in files):
             return f"still importing{where}"
         if not self.stack:
@@ -141,13 +142,12 @@ class Position:
         if any(f"{os.sep}multiprocessing{os.sep}" in file for file in files):
             return f"waiting for a process that it started itself{where}"
         if files[-1].endswith((f"{os.sep}threading.py", f"{os.sep}queue.py")):
-            return f"waiting for another thread of its own, at {self._code()}{where}"
+            return f"waiting for another thread of its own, {at}{where}"
         if any(file.endswith(f"{os.sep}subprocess.py") for file in files):
             return f"waiting for a program that it started{where}"
-        at = "computing at" if self.busy else "at"
         file, _, function = self.stack[-1]
         inside = "" if file == self.script else f", in {function} ({Path(file).name})"
-        return f"{at} {self._code()}{inside}{where}"
+        return f"{'computing ' if self.busy else ''}{at}{inside}{where}"
 
     def _code(self) -> str:
         linecache.checkcache(self.script)  # a cell that was changed is the same file with other lines

@@ -21,7 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ddp_helpers.exercises import bucket_problem, note
 
-GROUPS = ((8, 4), (10, 4), (5, 1), (2, 3))  # so many micro-batches, in groups of so many
+GROUPS = ((12, 4), (10, 4), (5, 1), (2, 3))  # so many micro-batches, in groups of so many
 LR, FEATURES, SAMPLES = 0.2, 3, 4
 
 Seen = dict[str, Any]
@@ -51,7 +51,7 @@ def choose(functions: dict[str, Any], seed: int, seen: Seen) -> None:
         seen["choice"].append(number_or_text(functions["choose"](caps=list(bucket_problem.CAPS), **given)))
     net = torch.nn.Sequential(*[torch.nn.Linear(150 + 10 * n, 160 + 10 * n) for n in range(6)])
     sizes = [parameter.nbytes for parameter in net.parameters()][::-1]
-    seen["by_fill"] = [sum(sizes[n] for n in bucket) for bucket in functions["fill"](list(sizes), 0.3)]
+    seen["by_hand"] = [sum(sizes[n] for n in bucket) for bucket in functions["positions"](list(sizes), 0.3)]
     seen["by_ddp"] = real_buckets(net, 0.3, torch.rand(2, 150))
 
 
@@ -148,11 +148,12 @@ def watched(net: torch.nn.Module, events: Events) -> tuple[Any, torch.optim.Opti
 
 
 Data = tuple[torch.Tensor, torch.Tensor]
+MISTAKES = ("sums", "divided by every", "never cleared", "divided by all", "divided by ranks", "last only")
 
 
 def describe(found: list[torch.Tensor], start: list[torch.Tensor], data: Data, every: int) -> str:
     """Whose weights these are: "right", a known mistake, or "other"."""
-    for name in ("right", "sums", "divided by every", "never cleared", "divided by all"):
+    for name in ("right", *MISTAKES):
         wanted = descend(start, data, every, name)
         if all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(found, wanted, strict=True)):
             return name
@@ -167,9 +168,11 @@ def descend(start: list[torch.Tensor], data: Data, every: int, mistake: str) -> 
     for first in range(0, len(x), every):
         group = slice(first, first + every)
         size = len(x[group])
-        error = x[group].flatten(0, 2) @ weight.T + bias - y[group].flatten(0, 2)
-        gradients = [2 * error.T @ x[group].flatten(0, 2) / len(error), 2 * error.mean(0)]
-        factor = {"sums": size, "divided by every": size / every, "divided by all": size / len(x)}.get(mistake, 1.0)
+        used = slice(first + size - 1, first + size) if mistake == "last only" else group
+        error = x[used].flatten(0, 2) @ weight.T + bias - y[used].flatten(0, 2)
+        gradients = [2 * error.T @ x[used].flatten(0, 2) / len(error), 2 * error.mean(0)]
+        factors = {"sums": size, "divided by every": size / every, "divided by all": size / len(x)}
+        factor = (factors | {"divided by ranks": 1 / x.shape[1], "last only": 1 / size}).get(mistake, 1.0)
         kept = [g * factor + k * (mistake == "never cleared") for g, k in zip(gradients, kept, strict=True)]
         weight, bias = weight - LR * kept[0], bias - LR * kept[1]
     return [weight, bias]
@@ -190,8 +193,9 @@ def judge_hook(hook: Callable[..., Any], seed: int, dtype: torch.dtype) -> Seen:
     torch.manual_seed(seed)
     net = torch.nn.Sequential(*[torch.nn.Linear(6, 6) for _ in range(3)]).to(dtype)
     model = DistributedDataParallel(net, bucket_cap_mb=0.0001)  # 104 bytes
-    state = {"bytes": 0}
-    model.register_comm_hook(state, checked(hook))
+    state: dict[str, Any] = {"bytes": 0}
+    buckets: list[int] = []
+    model.register_comm_hook(state, checked(hook, buckets))
     x = torch.randn(world, 4, 6, generator=numbers).to(dtype)
     parameters = list(net.parameters())
     for _ in range(3):
@@ -208,25 +212,31 @@ def judge_hook(hook: Callable[..., Any], seed: int, dtype: torch.dtype) -> Seen:
         "own, divided": own / world,
         "divided by 2": average * world / 2,
     }
-    names = [name for name, value in candidates.items() if torch.allclose(found, value, rtol=1e-4, atol=1e-6)]
+    rtol, atol = (1e-4, 1e-6) if dtype == torch.float32 else (1e-9, 1e-12)
+    names = [name for name, value in candidates.items() if torch.allclose(found, value, rtol=rtol, atol=atol)]
     if not names and (found - average).norm() < 0.01 * average.norm():
         names = ["rounded"]
     size = sum(p.nbytes for p in parameters)
     return {
         "dtype": str(dtype).removeprefix("torch."),
         "gradient": names[0] if names else "other",
-        "bytes": state.get("bytes"),
+        "bytes": number_or_text(state.get("bytes")),
         "size": size,
+        "buckets": buckets,
         "numbers": sum(p.numel() for p in parameters),
         "value": found[0].item(),
         "wanted": average[0].item(),
     }
 
 
-def checked(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """The same hook, with an error where it returns no Future: DDP may end the process then, without a word."""
+def checked(hook: Callable[..., Any], buckets: list[int]) -> Callable[..., Any]:
+    """The same hook, with an error where it returns no Future: DDP may end the process then, without a word.
+
+    `buckets` gets the bytes of each bucket.
+    """
 
     def call(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        buckets.append(bucket.buffer().nbytes)
         result = hook(state, bucket)
         if not isinstance(result, torch._C.Future):  # torch.futures.Future is one, and so is that of a Work
             raise TypeError(f"the hook returned {type(result).__name__}, not a Future")

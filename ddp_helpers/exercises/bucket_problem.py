@@ -39,11 +39,11 @@ def problems(seed: int) -> list[Problem]:
     """Three: latency is little, or about as much as the rest, or nearly all."""
     numbers = random.Random(seed)
     found = []
-    for alpha in (1e-5, 1e-3, 2e-2):
+    for alpha, beta in ((1e-5, 1e-9), (1e-3, 8e-9), (2e-2, 8e-9)):  # seconds; seconds for a byte, at most
         widths = [numbers.randrange(200, 400) for _ in range(7)]
         sizes = [size for a, b in pairwise(widths) for size in (4 * b, 4 * a * b)]
         seconds = [numbers.uniform(2e-4, 6e-4) for _ in sizes]
-        found.append(Problem(tuple(sizes), tuple(seconds), alpha, numbers.uniform(1e-9, 3e-9)))
+        found.append(Problem(tuple(sizes), tuple(seconds), alpha, beta * numbers.uniform(0.5, 1)))
     return found
 
 
@@ -65,8 +65,11 @@ def one_by_one(complete: Sequence[float], costs: Sequence[float]) -> float:
 
 
 def right(problem: Problem, cap_mb: float) -> float:
-    some = buckets(problem, cap_mb)
-    return one_by_one([b.complete for b in some], [problem.alpha + problem.beta * b.size for b in some])
+    return _right(problem, buckets(problem, cap_mb))
+
+
+def _right(p: Problem, some: list[Bucket]) -> float:
+    return one_by_one([b.complete for b in some], [p.alpha + p.beta * b.size for b in some])
 
 
 def _no_overlap(p: Problem, some: list[Bucket]) -> float:
@@ -75,6 +78,29 @@ def _no_overlap(p: Problem, some: list[Bucket]) -> float:
 
 def _all_at_once(p: Problem, some: list[Bucket]) -> float:
     return max(b.complete + p.alpha + p.beta * b.size for b in some)
+
+
+def _last_alone(p: Problem, some: list[Bucket]) -> float:
+    return some[-1].complete + p.alpha + p.beta * some[-1].size
+
+
+def _own_seconds(p: Problem, some: list[Bucket]) -> float:
+    ends = [0.0, *(b.complete for b in some)]
+    return one_by_one([end - start for start, end in pairwise(ends)], [p.alpha + p.beta * b.size for b in some])
+
+
+def _milliseconds(p: Problem, some: list[Bucket]) -> float:
+    return 1e3 * _right(p, some)
+
+
+def _from_the_end(p: Problem, some: list[Bucket]) -> float:
+    return _right(p, some) - sum(p.seconds)
+
+
+def _positions(p: Problem, some: list[Bucket]) -> float:
+    starts = list(accumulate((b.count for b in some), initial=0))
+    sums = [sum(range(start, end)) for start, end in pairwise(starts)]
+    return one_by_one([b.complete for b in some], [p.alpha + p.beta * total for total in sums])
 
 
 def _from_the_first(p: Problem, some: list[Bucket]) -> float:
@@ -112,6 +138,11 @@ def _bandwidth(p: Problem, some: list[Bucket]) -> float:
 MISTAKES: dict[str, Callable[[Problem, list[Bucket]], float]] = {
     "no overlap": _no_overlap,
     "all at once": _all_at_once,
+    "last alone": _last_alone,
+    "own seconds": _own_seconds,
+    "milliseconds": _milliseconds,
+    "from the end": _from_the_end,
+    "positions": _positions,
     "from the first": _from_the_first,
     "before the last": _before_the_last,
     "communication": _communication,
@@ -128,12 +159,14 @@ def same(value: object, wanted: float) -> bool:
     return isinstance(value, int | float) and abs(value - wanted) <= 1e-5 * abs(wanted)
 
 
-def name_of(problem: Problem, answers: dict[float, Any]) -> str:
-    """Which mistake makes all of these (cap: answer), "right", or "other"."""
-    if all(same(value, right(problem, cap)) for cap, value in answers.items()):
-        return "right"
-    for name, mistake in MISTAKES.items():
-        if all(same(value, mistake(problem, buckets(problem, cap))) for cap, value in answers.items()):
+def name_of(answers: Sequence[tuple[Problem, Sequence[Any]]]) -> str:
+    """Which mistake gives all of these (one answer for each of CAPS), "right", or "other"."""
+    for name, method in {"right": _right, **MISTAKES}.items():
+        if all(
+            same(value, method(problem, buckets(problem, cap)))
+            for problem, values in answers
+            for cap, value in zip(CAPS, values, strict=True)
+        ):
             return name
     return "other"
 

@@ -37,9 +37,16 @@ def _seed() -> int:
 # ---- 07.1 -----------------------------------------------------------------------------------------------------------
 
 FINISH_HINTS = {
-    "no overlap": "Here every bucket waits until backward has ended. When is the first one complete?",
+    "no overlap": "That is all computing plus all messages: nothing overlaps. What runs while the first bucket "
+    "travels?",
     "all at once": "Here the messages travel side by side, as if each had a line of its own. What must a bucket wait "
     "for besides its gradients?",
+    "last alone": "Here the last bucket leaves as if no other were under way. What must a bucket wait for besides its "
+    "gradients?",
+    "own seconds": "Its gradients also wait for those of all buckets before: count from the start of backward.",
+    "milliseconds": "1000 times too much: in seconds, please.",
+    "from the end": "That counts from the end of backward; from its start, please.",
+    "positions": "Those are positions. Which bytes stand there?",
     "from the first": "Here a bucket leaves when its first gradient is there. Which of its gradients does it wait for?",
     "before the last": "Here a bucket leaves before its last gradient is computed. Which ones does a slice include?",
     "communication": "That is the time of all messages in a row. They do not begin at 0: gradients must come first.",
@@ -59,19 +66,20 @@ def good_cap(attempt: Attempt) -> str | None:
         seed = _seed()
         start, seen = _seen(attempt, "choose", world, seed, CHOOSE_ERRORS)
         for note in seen.values():
-            hint = _judge_finish(note, seed) or _judge_choice(note, seed) or _judge_fill(note)
+            hint = _judge_finish(note, seed) or _judge_choice(note, seed) or _judge_positions(note)
             if hint:
                 return f"{start} {hint}"
     return None
 
 
 def _judge_finish(note: dict[str, Any], seed: int) -> str | None:
-    for problem, answers in zip(bucket_problem.problems(seed), note["finish"], strict=True):
-        name = bucket_problem.name_of(problem, dict(zip(bucket_problem.CAPS, answers, strict=True)))
-        if name == "right":
-            continue
+    pairs = list(zip(bucket_problem.problems(seed), note["finish"], strict=True))
+    name = bucket_problem.name_of(pairs)
+    for problem, answers in pairs:
         rights = [bucket_problem.right(problem, cap) for cap in bucket_problem.CAPS]
-        n = next(n for n, answer in enumerate(answers) if not bucket_problem.same(answer, rights[n]))
+        n = next((n for n, answer in enumerate(answers) if not bucket_problem.same(answer, rights[n])), None)
+        if n is None:
+            continue
         value = f"{1e3 * answers[n]:.3f} ms" if isinstance(answers[n], float) else f"{answers[n]}"
         return (
             f"finish() gives {value} for a cap of {bucket_problem.CAPS[n]:g} MiB ({len(problem.sizes)} gradients, "
@@ -102,12 +110,11 @@ def _judge_choice(note: dict[str, Any], seed: int) -> str | None:
     return None
 
 
-def _judge_fill(note: dict[str, Any]) -> str | None:
-    if note["by_fill"] == note["by_ddp"]:
+def _judge_positions(note: dict[str, Any]) -> str | None:
+    made, wanted = note["by_hand"], note["by_ddp"]
+    if made == wanted:
         return None
-    return (
-        f"fill() makes buckets of {note['by_fill']} bytes, and DDP of {note['by_ddp']}. It was right; was it changed?"
-    )
+    return f"positions() makes buckets of {made} bytes, and DDP of {wanted}. It was right; was it changed?"
 
 
 # ---- 07.2 -----------------------------------------------------------------------------------------------------------
@@ -118,8 +125,10 @@ TRAIN_ERRORS = {
 }
 WEIGHT_HINTS = {
     "sums": "The losses of a group's micro-batches were added. What makes a mean of their sum?",
-    "divided by every": "The short group was divided by `every` too. How many are in it?",
+    "divided by every": "The short group too was divided by 'every'. How many are in it?",
     "divided by all": "Each loss was divided by the number of all micro-batches. How many make one step?",
+    "divided by ranks": "DDP has already divided by the number of ranks.",
+    "last only": "Only the last micro-batch of a group is in it. When are gradients cleared?",
     "never cleared": "A step still has the gradients of the steps before. Who clears them?",
     "other": "Messages and steps are right, so is it the loss, or when gradients are cleared?",
 }
@@ -199,6 +208,10 @@ NO_TENSOR = "The Future's value is to be one tensor. That of all_reduce's own Fu
 HOOK_ERRORS = {
     "not a Future": "DDP wants a Future: work.get_future() gives one, and .then(…) another with a value you choose.",
     "hook result": NO_TENSOR,
+    "'NoneType' object has no attribute 'get_future'": "Only async_op=True gives a work.",
+    "'dict' object has no attribute 'size'": "The first argument of torch's hook is a process group, or None.",
+    "in _engine_run_backward": "backward waits for a Future of yours that nobody completes: set_result(…), or return "
+    "that of all_reduce, work.get_future().",
     "closed by peer": "A rank waits in a collective that another never calls.",
     "did not end within": "A rank waits in a collective that another never calls.",
 }
@@ -238,8 +251,9 @@ def _judge_bytes(model: dict[str, Any], world: int) -> str | None:
     counted, size, numbers = model["bytes"], model["size"], model["numbers"]
     if counted == STEPS * size:
         return None
+    shown = f"{counted:.10g}" if isinstance(counted, float) else counted
     story = (
-        f"after {STEPS} steps of a {model['dtype']} model with {numbers} parameters, state['bytes'] is {counted!r}, "
+        f"after {STEPS} steps of a {model['dtype']} model with {numbers} parameters, state['bytes'] is {shown}, "
         f"and {STEPS} · {size} were handed over."
     )
     if counted == 0:
@@ -252,9 +266,12 @@ def _judge_bytes(model: dict[str, Any], world: int) -> str | None:
         return f"{story} That is what all ranks hand over; count this rank's."
     if counted == size:
         return f"{story} That is one step's. Is a state kept from step to step?"
-    if isinstance(counted, int) and counted < size:
+    if counted in model["buckets"]:
         return f"{story} That is one bucket. Was the count added to, or replaced?"
-    return story
+    ring = STEPS * size * 2 * (world - 1) / world
+    if isinstance(counted, float) and abs(counted - ring) < len(model["buckets"]):  # each may have been rounded
+        return f"{story} That is what the ring carries; count what you hand over."
+    return f"{story} Does your number come from this bucket?"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 from build_notebooks import Lesson
 from exercise_cells import Cells
 
-from ddp_helpers.exercises import bucket_problem
+from ddp_helpers.exercises import attempt, bucket_problem
 
 LESSON = Lesson("07_hiding_communication")
 SCRIPTS = {"07.1": "scripts/07_choose.py", "07.2": "scripts/07_accumulate.py", "07.3": "scripts/07_count.py"}
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("notebook_folder")
 
 FINISH = """
 done = 0.0
-for bucket in fill(sizes, cap_mb):
+for bucket in positions(sizes, cap_mb):
     complete = sum(seconds[:bucket[-1] + 1])
     done = max(done, complete) + alpha + beta * sum(sizes[n] for n in bucket)
 return done
@@ -30,7 +30,7 @@ EVENTS = """
 from itertools import accumulate
 ready = list(accumulate(seconds))
 free = 0.0
-for bucket in fill(sizes, cap_mb):
+for bucket in positions(sizes, cap_mb):
     if free < ready[bucket[-1]]:
         free = ready[bucket[-1]]
     free += alpha
@@ -47,7 +47,7 @@ return best
 """
 MAX = "max(done, complete)"
 FINISHES = {
-    "after backward": (FINISH.replace("sum(seconds[:bucket[-1] + 1])", "sum(seconds)"), "until backward has ended"),
+    "after backward": (FINISH.replace("sum(seconds[:bucket[-1] + 1])", "sum(seconds)"), "nothing overlaps"),
     "side by side": (
         FINISH.replace("done = " + MAX, "this = complete").replace(
             "for n in bucket)\n", "for n in bucket)\n    done = max(done, this)\n"
@@ -70,12 +70,27 @@ FINISHES = {
         FINISH.replace("beta * sum(sizes[n] for n in bucket)", "sum(sizes[n] for n in bucket) / beta"),
         "Multiply.",
     ),
+    "only the last bucket": (
+        FINISH.replace("done = " + MAX, "done = complete"),
+        "What must a bucket wait for besides its gradients?",
+    ),
+    "its own seconds": (
+        FINISH.replace("sum(seconds[:bucket[-1] + 1])", "sum(seconds[n] for n in bucket)"),
+        "count from the start of backward",
+    ),
+    "in turn": (
+        FINISH.replace(f"done = {MAX}", "done += sum(seconds[n] for n in bucket); done = done"),
+        "nothing overlaps",
+    ),
+    "milliseconds": (FINISH.replace("return done", "return 1e3 * done"), "1000 times too much"),
+    "from the end": (FINISH.replace("return done", "return done - sum(seconds)"), "from its start"),
+    "positions": (FINISH.replace("sum(sizes[n] for n in bucket)", "sum(bucket)"), "Those are positions"),
     "nothing returned": (FINISH.replace("return done", "pass"), "finish() or choose() returns nothing"),
     "bytes in MB": (FINISH.replace("beta * sum", "beta / 1e6 * sum"), "none of the usual mistakes"),
 }
 TENSORS = """
 done = torch.zeros(())
-for bucket in fill(sizes, cap_mb):
+for bucket in positions(sizes, cap_mb):
     done = torch.maximum(done, torch.tensor(seconds[:bucket[-1] + 1]).sum()) + alpha
     done = done + beta * sum(sizes[n] for n in bucket)
 return done
@@ -117,22 +132,19 @@ def test_each_mistake_of_choose_gets_its_own_hint(choose: str, hint: str) -> Non
     assert verdict.kind == "wrong" and hint in verdict.text, verdict
 
 
-def test_a_changed_fill_is_held_against_ddp() -> None:
+def test_changed_positions_are_held_against_ddp() -> None:
     text = CELLS.edited("07.1", (">= int(cap_mb * 2**20)", "> 0"))
     verdict = checked("07.1", text)
-    assert verdict.kind == "wrong" and ("fill() makes buckets" in verdict.text or "finish() gives" in verdict.text)
+    assert verdict.kind == "wrong" and ("positions() makes buckets" in verdict.text or "finish() gives" in verdict.text)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_problems_tell_all_mistakes_apart_and_no_single_cap_is_always_best(seed: int) -> None:
-    best, told = set(), dict.fromkeys(bucket_problem.MISTAKES, False)
-    for problem in bucket_problem.problems(seed):
-        times = {cap: bucket_problem.right(problem, cap) for cap in bucket_problem.CAPS}
-        best.add(min(times, key=lambda cap: times[cap]))
-        for name, mistake in bucket_problem.MISTAKES.items():
-            values = {cap: mistake(problem, bucket_problem.buckets(problem, cap)) for cap in bucket_problem.CAPS}
-            told[name] |= bucket_problem.name_of(problem, values) == name
-    assert len(best) >= 2 and all(told.values())
+    problems, caps = bucket_problem.problems(seed), bucket_problem.CAPS
+    assert len({min(caps, key=lambda cap: bucket_problem.right(problem, cap)) for problem in problems}) >= 2
+    for name, mistake in bucket_problem.MISTAKES.items():
+        made = [(p, [mistake(p, bucket_problem.buckets(p, cap)) for cap in caps]) for p in problems]
+        assert bucket_problem.name_of(made) == name
 
 
 # ---- 07.2 -----------------------------------------------------------------------------------------------------------
@@ -194,10 +206,20 @@ TRAININGS = {
         ONLY_FULL + "if count % every:\n    optimizer.step()\n",
         "not for the short group at the end",
     ),
-    "divided by every": (TRAIN.replace("/ len(group)\n", "/ every\n"), "divided by `every` too"),
+    "divided by every": (TRAIN.replace("/ len(group)\n", "/ every\n"), "too was divided by 'every'"),
     "sums": (TRAIN.replace(" / len(group)\n", "\n"), "What makes a mean of their sum?"),
     "never cleared": (TRAIN.replace("    optimizer.zero_grad()\n", ""), "Who clears them?"),
     "divided by all": (TRAIN.replace("/ len(group)\n", "/ len(micro_batches)\n"), "How many make one step?"),
+    "divided by ranks": (
+        TRAIN.replace("/ len(group)\n", "/ len(group) / torch.distributed.get_world_size()\n"),
+        "DDP has already divided by the number of ranks",
+    ),
+    "the last one only": (
+        TRAIN.replace("    optimizer.zero_grad()\n", "").replace(
+            "            loss = ", "            optimizer.zero_grad()\n            loss = "
+        ),
+        "Only the last micro-batch",
+    ),
     "a step for each": (TRAIN.replace("    optimizer.step()", "        optimizer.step()"), "When is a group complete?"),
 }
 
@@ -235,6 +257,16 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 state["bytes"] += bucket.buffer().nbytes
 return allreduce_hook(dist.group.WORLD, bucket)
 """
+ARRAYS = """
+import numpy as np
+buffer = bucket.buffer()
+state["bytes"] += np.prod(buffer.shape) * buffer.element_size()
+parts = [torch.empty_like(buffer) for _ in range(dist.get_world_size())]
+return dist.all_gather(parts, buffer, async_op=True).get_future().then(lambda _: torch.stack(parts).mean(0))
+"""
+TENSOR = BLOCKING.replace(
+    "sum(gradient.nbytes for gradient in bucket.gradients())", "torch.tensor(bucket.buffer().nbytes)"
+)
 DIVIDE = ".div_(dist.get_world_size())"
 HOOKS = {
     "a sum": (HOOK.replace(DIVIDE, ""), "Who divides, now that you are the hook?"),
@@ -258,6 +290,19 @@ HOOKS = {
         'state["bytes"] += bucket.buffer().nbytes\nreturn fp16_compress_hook(None, bucket)\n',
         "In which precision was it sent?",
     ),
+    "in 32 bits": (
+        BLOCKING.replace("dist.all_reduce(bucket.buffer())", "c = bucket.buffer().float()\ndist.all_reduce(c)").replace(
+            "bucket.buffer() /", "c.to(bucket.buffer().dtype) /"
+        ),
+        "In which precision was it sent?",
+    ),
+    "as the ring carries": (
+        HOOK.replace("numel()", "numel() * 2 * (dist.get_world_size() - 1) // dist.get_world_size()"),
+        "what the ring carries",
+    ),
+    "eight": (HOOK.replace("buffer.numel() * buffer.element_size()", "8"), "Does your number come from this bucket?"),
+    "no async_op": (HOOK.replace(", async_op=True", ""), "Only async_op=True gives a work"),
+    "its state for torch's own": (TORCHS.replace("dist.group.WORLD", "state"), "a process group, or None"),
     "the last bucket only": (HOOK.replace("+=", "="), "added to, or replaced?"),
     "of all ranks": (
         HOOK.replace("buffer.element_size()", "buffer.element_size() * dist.get_world_size()"),
@@ -270,7 +315,9 @@ HOOKS = {
 }
 
 
-@pytest.mark.parametrize("hook", [BLOCKING, TORCHS], ids=["blocking", "torch's own"])
+@pytest.mark.parametrize(
+    "hook", [BLOCKING, TORCHS, ARRAYS, TENSOR], ids=["blocking", "torch's own", "arrays", "tensor"]
+)
 def test_a_hook_in_another_style_passes(hook: str) -> None:
     verdict = checked("07.3", with_solution("07.3", hook))
     assert verdict.passed, verdict
@@ -281,6 +328,13 @@ def test_each_mistake_of_a_hook_gets_its_own_hint(hook: str, hint: str) -> None:
     verdict = checked("07.3", with_solution("07.3", hook))
     assert verdict.kind == "wrong" and hint in verdict.text, verdict
     assert not [other for _, other in HOOKS.values() if other != hint and other in verdict.text]
+
+
+def test_a_future_that_nobody_completes_is_told_from_a_collective(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempt, "SECONDS", 8)
+    verdict = checked("07.3", with_solution("07.3", BLOCKING.replace("done.set_result", "")))
+    assert verdict.kind == "wrong" and "a Future of yours that nobody completes" in verdict.text, verdict
+    assert "``" not in verdict.text and "A rank waits in a collective" not in verdict.text
 
 
 def test_a_check_runs_the_script_anew_each_time() -> None:

@@ -74,6 +74,12 @@ def test_of_eight_ranks_those_that_do_the_same_are_named_together() -> None:
     )
 
 
+def test_a_rank_outside_its_script_is_not_said_to_be_at_an_empty_line() -> None:
+    """A backward() that the check of an exercise has called."""
+    stack = [("check.py", 3, "judge"), ("graph.py", 9, "_engine_run_backward")]
+    assert Position(0, "s.py", stack).doing(place) == "outside the script, in _engine_run_backward (graph.py)"
+
+
 def test_ranks_in_one_collective_are_in_step_and_others_are_not() -> None:
     assert in_step([at(0, op(1)), at(1, op(1))])
     assert not in_step([at(0, op(1)), at(1, op(1, "barrier"))])
