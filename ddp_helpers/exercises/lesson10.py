@@ -6,8 +6,11 @@ jobs in slow_jobs.py do, and its hints quote the traces. 10.3 compares with the 
 
 from __future__ import annotations
 
+import re
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
+from itertools import chain
 from typing import Any
 
 from ..scaling.model import Link, Work, ring_bytes
@@ -26,30 +29,24 @@ WORDS = ("data", "communication", "compute", "rank 0", "rank 1")
 Note = dict[str, Any]
 
 
-def _notes(attempt: Attempt, mode: str, nproc: int) -> tuple[str, list[Note]]:
-    run = attempt.run_through(HARNESS, mode, nproc=nproc)
-    notes = left_by(run, NOTE)
-    try:
-        attempt.succeeded(run)
-    except Wrong as wrong:
-        cases = notes.get(run.failure.rank, {}).get("cases", []) if run.failure else []
-        asked = cases[-1].get("case") if cases else None
-        where = f"\nThat was speed_up({', '.join(map(str, asked))})." if asked else ""
-        raise Wrong(f"{wrong}{where}", wrong.failure) from None
-    return crowd(run), [notes[rank] for rank in sorted(notes)]
-
-
 # ---- 10.1: a stopwatch ----------------------------------------------------------------------------------------------
 
 
 def trusted(attempt: Attempt) -> str | None:
     """On every rank the samples a second of all ranks: of the usual step, on the slowest rank."""
     for nproc in WORLDS:
-        who, notes = _notes(attempt, "throughput", nproc)
-        for batch, *cases in zip(BATCHES, *(note["cases"] for note in notes), strict=True):
+        run = attempt.run_through(HARNESS, "throughput", nproc=nproc)
+        try:
+            attempt.succeeded(run)
+        except Wrong as wrong:
+            if re.search("CUDA|NVIDIA", wrong.failure):
+                raise Wrong(f"{wrong}\nThe device is one of ours. Use the argument synchronise().") from None
+            raise
+        notes = left_by(run, NOTE)
+        for batch, *cases in zip(BATCHES, *(notes[rank]["cases"] for rank in sorted(notes)), strict=True):
             hint = _judge_stopwatch(batch, cases)
             if hint:
-                return f"{who} {hint}"
+                return f"{crowd(run)} {hint}"
     return None
 
 
@@ -61,9 +58,11 @@ def _judge_stopwatch(batch: int, cases: list[Note]) -> str | None:
         return "no step was timed: the clock is read before and after steps, and on every rank."
     early = next((rank for rank, case in enumerate(cases) if case["busy"]), None)
     if early is not None:
+        count = cases[early]["busy"]
+        often = "once" if count == 1 else f"{count} times"
         return (
-            f"rank {early} reads the clock {cases[early]['busy']} times while the device is still at work: a "
-            "step that was started is not done. Synchronise before each reading, the first one too."
+            f"rank {early} reads the clock {often} while the device is still at work: a step "
+            "that was started is not done. Synchronise before each reading, the first one too."
         )
     warm = [[seconds for seconds, before in case["spans"] if before >= WARM_UP] for case in cases]
     timed, truth = min(map(len, warm)), world * batch / max(USUAL[:world])
@@ -80,15 +79,15 @@ def _judge_stopwatch(batch: int, cases: list[Note]) -> str | None:
 
 def _why(batch: int, spans: list[list[float]], values: Sequence[float], truth: float, cold: int) -> str:
     shown = ", ".join(f"{value:.0f}" for value in values)
-    said = f"with {batch} samples a step on each rank, {shown} samples/s come out where {truth:.0f} is true. "
+    said = f"{batch} samples a step each: {shown} samples/s come out, {truth:.0f} is true. "
     if all(spans):
         hint = _known_mistake(batch, spans, values)
         if hint:
             return said + hint
     if cold < WARM_UP:
         return (
-            f"the clock starts after {cold} steps, and the first {WARM_UP} are slow. {said}"
-            "Let them pass first, or leave their times out."
+            f"{said}{'Perhaps the' if all(spans) else 'The'} slow first steps ({WARM_UP} of them) are among the times "
+            "you use. Let them pass first, or leave their times out."
         )
     if len(spans[0]) == 1:
         return f"{said}All lies between two readings, and one disturbed step moves it. Time each of many steps."
@@ -99,24 +98,37 @@ def _known_mistake(batch: int, spans: list[list[float]], values: Sequence[float]
     """What somebody did who gets these values from these spans, one list a rank."""
     if len(spans[0]) == 1:
         return None
-    world, medians = len(spans), [statistics.median(each) for each in spans]
-    mean = max(statistics.mean(each) for each in spans)
-    own = [world * batch / median for median in medians]
-    guesses: list[tuple[Sequence[float], str]] = [
-        ([world * batch / mean] * world, "A mean counts a disturbed step twelvefold. Which number does not mind it?"),
-        ([batch / max(medians)] * world, "That is one rank's share. How many samples does a step of all ranks have?"),
-        ([world * batch / min(map(min, spans))] * world, "That is the luckiest step. You want the usual one."),
-        ([world * batch / max(map(min, spans))] * world, "That is the luckiest step. You want the usual one."),
-        (own, "Each rank goes by its own watch. The job goes at the pace of the slowest rank, and all should say so."),
-        ([batch / median for median in medians], "That is each rank for itself. How fast are all of them together?"),
-        ([sum(batch / m for m in medians)] * world, "A sum of the ranks' speeds: but they wait for the slowest."),
-        ([world * batch / statistics.mean(medians)] * world, "A mean over the ranks: the slowest one sets the pace."),
-        ([world * batch / min(medians)] * world, "That is the fastest rank. The others wait for whom?"),
-    ]  # fmt: skip
-    for candidate, text in guesses:
+    for candidate, text in _guesses(batch, spans):
         if all(abs(a / b - 1) < CLOSE / 4 for a, b in zip(values, candidate, strict=True)):
             return text
     return None
+
+
+def _guesses(batch: int, spans: list[list[float]]) -> Iterator[tuple[Sequence[float], str]]:
+    """Typical mistakes: what each would make of these spans on every rank, and what to say to it."""
+    world, medians = len(spans), [statistics.median(each) for each in spans]
+    per_rank = [batch / median for median in medians]
+    faster = [world * each for each in per_rank]
+    one_for_all = [
+        (batch / max(medians), "That is one rank's share. How many samples does a step of all ranks have?"),
+        (2 * batch / max(medians), f"The number of ranks is {world} here, not 2: ask dist.get_world_size()."),
+        (world * batch / min(map(min, spans)), "That is the luckiest step. You want the usual one."),
+        (world * batch / max(map(min, spans)), "That is the luckiest step. You want the usual one."),
+        (sum(per_rank), "A sum of the ranks' speeds: but they wait for the slowest."),
+        (world * batch / statistics.mean(medians), "A mean over the ranks: the slowest one sets the pace."),
+        (max(faster), "That is the fastest rank. The others wait for whom?"),
+    ]
+    text = "Each rank goes by its own watch. The job goes at the pace of the slowest rank, and all should say so."
+    yield faster, text
+    yield per_rank, "That is each rank for itself. How fast are all of them together?"
+    yield from (([value] * world, text) for value, text in one_for_all)
+    for left_out in range(max(1, min(map(len, spans)) - ENOUGH + 1)):  # more than the slow ones, it may be
+        kept = [each[left_out:] for each in spans]
+        mean, mixed = max(map(statistics.mean, kept)), statistics.median(chain(*kept))
+        text = "A mean counts a disturbed step twelvefold. Which number does not mind it?"
+        yield [world * batch / mean] * world, text
+        if world > 1:
+            yield [world * batch / mixed] * world, "You mixed the ranks' times: the slowest rank's median counts."
 
 
 # ---- 10.2: three profiles -------------------------------------------------------------------------------------------
@@ -127,9 +139,10 @@ def diagnosed(answer: object) -> str | None:
     if not isinstance(answer, dict) or set(answer) != set(CAUSES):
         return f"The answer is a dict with a word for each of {', '.join(CAUSES)}."
     for job, cause in CAUSES.items():
-        word = answer[job]
+        word = str(answer[job]).strip().casefold()
         if word not in WORDS:
-            return f"{word!r} is none of the words: {', '.join(WORDS)}."
+            near = "".join(f" Do you mean {one!r}?" for one in get_close_matches(word, WORDS, n=1))
+            return f"{answer[job]!r} is none of the words: {', '.join(WORDS)}.{near}"
         if word != cause:
             return f"{job} is not slow because of {word!r}. {_evidence(job, cause, word)}"
     return None
@@ -139,7 +152,7 @@ def _evidence(job: str, cause: str, word: str) -> str:
     from ..pictures import timeline
 
     try:
-        shares = timeline(f"scripts/slow_{job}_*.json").ranks
+        shares = timeline(f"scripts/slow_{job}_*.json", between="step").ranks
     except (ValueError, OSError):
         return "Run the cell that records the three jobs, and look at their pictures."
     figures = {
@@ -157,7 +170,7 @@ def _evidence(job: str, cause: str, word: str) -> str:
         return f"Compare the step ({figures['step_ms']}) with data ({figures['data_ms']}), before anything is computed."
     return (
         f"Compute takes {figures['compute_ms']}, data {figures['data_ms']}, of a step of {figures['step_ms']}. "
-        "Both ranks are alike. Which colour fills the rest, and in how many pieces?"
+        "Neither of the two fills the step. Which hatching fills the rest, and in how many pieces?"
     )
 
 
@@ -166,12 +179,19 @@ def _evidence(job: str, cause: str, word: str) -> str:
 
 def foretold(attempt: Attempt) -> str | None:
     """For cases that it does not know the speed-up of the model: a ring, without latency and overlap."""
-    _, (note,) = _notes(attempt, "speed_up", 1)
-    for case in note["cases"]:
-        one, two, ranks = case["case"]
-        hint = _judge_speed_up(one, two, ranks, case["value"])
-        if hint:
-            return hint
+    run = attempt.run_through(HARNESS, "speed_up", nproc=1)
+    cases = left_by(run, NOTE).get(0, {}).get("cases", [])
+    for case in cases:
+        if "value" in case:  # the last one may have ended in an error: what came before it counts first
+            one, two, ranks = case["case"]
+            hint = _judge_speed_up(one, two, ranks, case["value"])
+            if hint:
+                return hint
+    try:
+        attempt.succeeded(run)
+    except Wrong as wrong:
+        where = f"\nThat was speed_up({', '.join(map(str, cases[-1]['case']))})." if cases else ""
+        raise Wrong(f"{wrong}{where}", wrong.failure) from None
     return None
 
 
@@ -205,7 +225,7 @@ def _mistakes(one: float, two: float, ranks: int) -> list[tuple[float, str]]:
     return [
         (with_loss(ranks - 1), "That lets each further rank cost as much as the second. A ring's pieces get smaller."),
         (with_loss(ranks), "That lets the loss grow with the ranks. In a ring each rank sends 2(N-1)/N of the bytes."),
-        (with_loss(1), "That lets any number of ranks lose what two lose. Two send 1 of the bytes, and more ranks?"),
+        (with_loss(1), "That lets any number of ranks lose what two lose. With two 2(N-1)/N is 1. What is it with 8?"),
         (with_loss(2 * ring_bytes(ranks)), "That takes what two ranks lose for half of the bytes. N = 2: 2(N-1)/N is?"),
         (with_loss(2), "That is the limit for very many ranks. The factor 2(N-1)/N is a little less."),
         (2 * one / two * ranks / 2, "That lets any number of ranks lose what two lose."),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import runpy
 import sys
+import threading
 import time
 import timeit
 from pathlib import Path
@@ -62,17 +63,23 @@ class Device:
 
 
 class Clocks:
-    """In place of the functions of `time`, so that a script may import them by name; ours while a device is set."""
+    """In place of the functions of `time`, so that a script may import them by name.
+
+    Ours while a device is set, and for the script alone: the launcher's threads in this process go by the real time.
+    """
 
     def __init__(self) -> None:
         self.device: Device | None = None
         for name in CLOCKS:
             setattr(time, name, self._clock(name, getattr(time, name)))
-        timeit.default_timer = time.perf_counter
+        bound, timeit.default_timer = timeit.default_timer, time.perf_counter
+        functions: tuple[Any, ...] = (timeit.Timer.__init__, timeit.timeit, timeit.repeat)
+        for function in functions:  # they have it as the default of an argument
+            function.__defaults__ = tuple(time.perf_counter if d is bound else d for d in function.__defaults__)
 
     def _clock(self, name: str, real: Any) -> Any:
         def clock() -> float:
-            if self.device is None:
+            if self.device is None or threading.current_thread() is not threading.main_thread():
                 return real()
             seconds = self.device.read()
             return int(seconds * 1e9) if name.endswith("_ns") else seconds

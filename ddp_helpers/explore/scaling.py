@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from ..pictures.message_cost import TIMES, UNITS, human
@@ -12,7 +13,8 @@ from .explorer import Explorer, widgets
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-KINDS = ("weak: each rank keeps its batch", "strong: the ranks share the batch")
+KINDS = ("weak", "strong")
+STEP = 0.002  # of a slider, in powers of ten
 ASKED = (2, 8, 64, 1024)
 
 
@@ -37,24 +39,31 @@ def scaling(
         latency_us: α of the link, microseconds a message.
         gigabytes: bandwidth of the link, GB/s.
         overlap: the share of backward that can hide communication.
-        kind: weak or strong scaling, one of KINDS.
+        kind: "weak", each rank keeps its batch, or "strong", the ranks share it.
 
     The starting values are an example, not a measurement. Put in your own: lesson 10 measures them. The formulas and
     their sources are in ddp_helpers/scaling/model.py.
     """
     library = widgets()
     wide = {"style": {"description_width": "8em"}, "continuous_update": True}
-    scale = {"step": 0.05, "readout_format": ".2g", **wide}
+    scale = {"step": STEP, "readout_format": ".3r", **wide}
     controls = {
-        "parameters": library.FloatLogSlider(parameters, min=4, max=11, description="parameters", **scale),
-        "sample_ms": library.FloatLogSlider(sample_ms, min=-3, max=3, description="a sample, ms", **scale),
+        "parameters": library.FloatLogSlider(
+            on_grid(parameters), min=4, max=11, description="parameters", **{**scale, "readout_format": ".3s"}
+        ),
+        "sample_ms": library.FloatLogSlider(on_grid(sample_ms), min=-3, max=3, description="a sample, ms", **scale),
         "batch": library.IntSlider(batch, 1, 1024, description="batch", **wide),
-        "latency_us": library.FloatLogSlider(latency_us, min=-1, max=4, description="latency α, µs", **scale),
-        "gigabytes": library.FloatLogSlider(gigabytes, min=-3, max=3, description="link, GB/s", **scale),
+        "latency_us": library.FloatLogSlider(on_grid(latency_us), min=-1, max=4, description="latency α, µs", **scale),
+        "gigabytes": library.FloatLogSlider(on_grid(gigabytes), min=-3, max=3, description="link, GB/s", **scale),
         "overlap": library.FloatSlider(overlap, min=0, max=1, step=0.05, description="overlap", **wide),
         "kind": library.Dropdown(options=KINDS, value=kind, description="scaling", style=wide["style"]),
     }
     return Explorer(controls, _draw, numbers)
+
+
+def on_grid(value: float) -> float:
+    """The slider's next position: a browser would move it there by itself, and the numbers with it."""
+    return float(10 ** (round(math.log10(value) / STEP) * STEP))
 
 
 def model_of(

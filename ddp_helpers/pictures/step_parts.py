@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ..scaling import Link, Work
 
-COMPUTE, HIDDEN, EXPOSED = colour(0), colour(3), colour(1)
+COMPUTE, EXPOSED = colour(0), colour(1)
 
 
 def step_parts(work: Work, link: Link, batch: float, strong: bool = False, title: str = "") -> Figure:
@@ -63,9 +63,10 @@ def _draw_parts(axes: Axes, work: Work, link: Link, batch: float, strong: bool, 
     if any(value > 0 for value in hidden):
         # What is hidden takes no time of its own: it is drawn inside compute.
         bottom = [whole - part for whole, part in zip(compute, hidden, strict=True)]
-        axes.fill_between(
-            counts, bottom, compute, color=HIDDEN, hatch="//", ec=PAPER, lw=0, label="… hidden by backward"
-        )
+        look = {"facecolor": COMPUTE, "edgecolor": PAPER, "hatch": "//", "lw": 0}
+        axes.fill_between(counts, bottom, compute, label="compute that hides communication", **look)
+    if strong:
+        axes.axhline(work.compute(batch), color=TEXT, ls="--", lw=1.2, label="a step of one rank")
     axes.set(ylim=(0, None), ylabel="time of a step")
     axes.yaxis.set_major_formatter(lambda value, _: human(value, TIMES) if value else "0")
 

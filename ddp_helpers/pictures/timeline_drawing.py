@@ -27,6 +27,7 @@ PHASES = 0.2
 HEIGHTS = ((2, 1.2), (4, 0.98), (1_000_000, 0.62))  # of a row, up to so many ranks
 ROOMY = 0.7  # rows higher than this have labels above them
 THINNEST = 0.02  # a collective of a microsecond is still seen
+APART = 0.06  # collectives that are shorter, and nearer to the next one, share a bar: their outlines would fill it
 CHARACTER = 0.068  # of text in print of size 8
 LEGEND_SAMPLE = (0.3, 0.13)
 
@@ -112,37 +113,59 @@ def _draw_collectives(axes: Axes, row: Row, place: Place) -> None:
     height = (place.room - 0.05) / max(len(ends), 1)
     window = (row.window.start + row.move, row.window.end + row.move)
     waiting = [(start + row.move, end + row.move) for start, end in row.lane.waiting]
-    for one, level in zip(row.collectives, levels, strict=True):
-        start, end = max(one.start, window[0]), min(one.end, window[1])
-        bottom = place.middle - 0.05 - (level + 1) * height
-        _draw_collective(axes, one, (start, end), waiting, (place.scale, bottom, height))
+    for level, ones in _bars(row.collectives, levels, APART / place.scale):
+        times = [(max(one.start, window[0]), min(one.end, window[1])) for one in ones]
+        _draw_bar(axes, times, waiting, (place.scale, place.middle - 0.05 - (level + 1) * height, height))
+        left, width = _across((times[0][0], times[-1][1]), place.scale)
+        _write_in(axes, ones, (left, place.middle - 0.05 - (level + 1) * height, width, height))
 
 
-def _draw_collective(
-    axes: Axes, one: Collective, when: Interval, waiting: list[Interval], where: tuple[float, float, float]
-) -> None:
+def _bars(collectives: list[Collective], levels: list[int], apart: float) -> list[tuple[int, list[Collective]]]:
+    """What shares a bar, with its level: mostly one; neighbours that are all short and near share one."""
+    bars: list[tuple[int, list[Collective]]] = []
+    last: dict[int, list[Collective]] = {}
+    for one, level in zip(collectives, levels, strict=True):
+        before = last.get(level)
+        thin = before is not None and max(one.end - one.start, before[-1].end - before[-1].start) < apart
+        if before and thin and one.start - before[-1].end < apart:
+            before.append(one)
+        else:
+            last[level] = [one]
+            bars.append((level, last[level]))
+    return bars
+
+
+def _across(when: Interval, scale: float) -> tuple[float, float]:
+    return LEFT + when[0] * scale, max((when[1] - when[0]) * scale, THINNEST)
+
+
+def _draw_bar(axes: Axes, times: list[Interval], waiting: list[Interval], where: tuple[float, float, float]) -> None:
     from matplotlib.patches import Rectangle
 
     scale, bottom, height = where
-    entered = next((end for start, end in common(waiting, [when]) if start == when[0]), when[0])
-    left, width = LEFT + when[0] * scale, max((when[1] - when[0]) * scale, THINNEST)
-    waits = (entered - when[0]) * scale
+    left, width = _across((times[0][0], times[-1][1]), scale)
     axes.add_patch(Rectangle((left, bottom), width, height, fc=PAPER, ec=TEXT, lw=0.7, zorder=2))
-    if width - waits > 0.005:
-        axes.add_patch(
-            Rectangle((left + waits, bottom), width - waits, height, fc=PAPER, ec=TEXT, hatch="////", lw=0.7, zorder=2)
-        )
-    _write_in(axes, one, (left, bottom, width, height))
+    entered = [next((end for start, end in common(waiting, [when]) if start == when[0]), when[0]) for when in times]
+    busy = [(start, when[1]) for start, when in zip(entered, times, strict=True)]
+    for start, end in union(busy, gap=THINNEST / scale):
+        begins = LEFT + start * scale
+        wide = (left + width if end == times[-1][1] else LEFT + end * scale) - begins
+        if wide > 0.005:
+            axes.add_patch(Rectangle((begins, bottom), wide, height, fc=PAPER, ec=TEXT, hatch="////", lw=0.7, zorder=2))
 
 
-def _write_in(axes: Axes, one: Collective, where: tuple[float, float, float, float]) -> None:
+def _write_in(axes: Axes, ones: list[Collective], where: tuple[float, float, float, float]) -> None:
     """What it is and its size, as much of that as the bar has room for; upright in a narrow one."""
     left, bottom, width, height = where
-    size = "" if one.size is None else in_bytes(one.size)
-    for text in (f"{one.name} {size}".strip(), size or one.name):
+    sizes, names = {one.size for one in ones}, {one.name for one in ones}
+    only = sizes.pop() if len(sizes) == 1 else None
+    size = "" if only is None else in_bytes(only)
+    name = names.pop() if len(names) == 1 else "collectives"
+    count = f"{len(ones)} × " if len(ones) > 1 else ""
+    for text in (f"{count}{name} {size}".strip(), f"{count}{size or name}", count.strip()):
         long = CHARACTER * len(text) + 0.06
         flat = long <= width and height >= 0.15
-        if flat or (long <= height + 0.1 and width >= 0.19):
+        if text and (flat or (long <= height + 0.1 and width >= 0.19)):
             label = write(axes, left + width / 2, bottom + height / 2, text, size=8)
             label.set(bbox={"fc": PAPER, "ec": "none", "pad": 0.4}, zorder=4, rotation=0 if flat else 90)
             return

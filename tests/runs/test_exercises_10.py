@@ -34,6 +34,17 @@ START = "        synchronise()\n        start = time.perf_counter()\n"
 STOP = "        synchronise()\n        times.append(time.perf_counter() - start)\n"
 LOOP = "    for _ in range(21):\n" + START + "        step()\n" + STOP
 
+ONE = "    import timeit\n\n    def one():\n        step()\n        synchronise()\n\n"
+EVERY = (WARM_UP, ""), ("range(21)", "range(40)")  # step is timed
+ONE_READING = """\
+    synchronise()
+    start = time.perf_counter()
+    for _ in range(21):
+        step()
+    synchronise()
+    times.append((time.perf_counter() - start) / 21)
+"""
+
 STOPWATCHES = {
     "in nanoseconds, the warm-up timed and cut off, gathered": CELLS.with_solutions(
         "10.1",
@@ -65,6 +76,16 @@ STOPWATCHES = {
         ("start = time.perf_counter()", "start = default_timer()"),
         ("time.perf_counter() - start", "default_timer() - start"),
     ),
+    "timeit, step by step": stopwatch(
+        ("    times = []\n", "    times = []\n" + ONE),
+        (
+            START + "        step()\n" + STOP,
+            "        synchronise()\n        times.append(timeit.timeit(one, number=1))\n",
+        ),
+    ),
+    "timeit.repeat, told how often": stopwatch(
+        ("    times = []\n" + LOOP, ONE + "    synchronise()\n    times = timeit.repeat(one, number=1, repeat=21)\n"),
+    ),
     "the slowest rank step by step": stopwatch(
         (MEDIAN, "    slowest = torch.tensor(times, dtype=torch.float64)\n"),
         (RESULT, RESULT.replace("slowest", "slowest.median()")),
@@ -88,7 +109,40 @@ LIES = {
         stopwatch((START, START.replace("        synchronise()\n", ""))),
         "the first one too",
     ),
-    "no warm-up": (stopwatch((WARM_UP, "")), "the clock starts after 0 steps, and the first 8 are slow"),
+    "no warm-up": (stopwatch((WARM_UP, "")), "Perhaps the slow first steps (8 of them) are among the times you use"),
+    "one reading for all, the slow ones too": (
+        stopwatch((WARM_UP, ""), (LOOP, ONE_READING)),
+        "is true. The slow first steps (8 of them) are among the times you use",
+    ),
+    "every step timed, ten left out, but a mean": (
+        stopwatch(*EVERY, ("statistics.median(times)", "statistics.mean(times[10:])")),
+        "Which number does not mind it?",
+    ),
+    "all ranks' times together": (
+        stopwatch(
+            *EVERY,
+            (MEDIAN, "    every = [None] * dist.get_world_size()\n    dist.all_gather_object(every, times[10:])\n"),
+            (MAX, ""),
+            (RESULT, "    return dist.get_world_size() * batch / statistics.median(sum(every, []))\n"),
+        ),
+        "You mixed the ranks' times",
+    ),
+    "two ranks for all": (
+        stopwatch(("dist.get_world_size() * batch", "2 * batch")),
+        "With 1 process, 32 samples a step each: 6394 samples/s come out, 3200 is true. The number of ranks is 1 here",
+    ),
+    "two ranks for all, every step timed": (
+        stopwatch(*EVERY, ("(times)", "(times[10:])"), ("dist.get_world_size() * batch", "2 * batch")),
+        "The number of ranks is 1 here, not 2",
+    ),
+    "one look at a device still at work": (
+        stopwatch(("    times = []\n", "    times = []\n    step()\n    time.perf_counter()\n")),
+        "reads the clock once while",
+    ),
+    "torch's own wait": (
+        stopwatch((START, START.replace("synchronise()", "torch.cuda.synchronize()"))),
+        "Use the argument synchronise().",
+    ),
     "all timed, none left out": (
         stopwatch((WARM_UP, ""), ("range(21)", "range(15)")),
         "leave their times out",
@@ -104,14 +158,7 @@ LIES = {
     ),
     "a mean": (stopwatch(("statistics.median(times)", "statistics.mean(times)")), "Which number does not mind it?"),
     "one reading for all": (
-        stopwatch(
-            (
-                LOOP,
-                START.replace("    ", "", 1).replace("\n    ", "\n")
-                + "    for _ in range(21):\n        step()\n"
-                + "    synchronise()\n    times.append((time.perf_counter() - start) / 21)\n",
-            )
-        ),
+        stopwatch((LOOP, ONE_READING)),
         "Time each of many steps.",
     ),
     "one rank's samples": (stopwatch(("dist.get_world_size() * batch", "batch")), "That is one rank's share."),
@@ -139,6 +186,15 @@ def test_a_stopwatch_that_lies_gets_its_own_hint(script: str, hint: str) -> None
     assert verdict.kind == "wrong" and hint.lower() in verdict.text.lower(), verdict
 
 
+@pytest.mark.usefixtures("notebook_folder")
+def test_ranks_that_wait_for_each_other_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script's clock is ours, and the launcher's threads inside the rank must not see it."""
+    monkeypatch.setattr("ddp_helpers.exercises.attempt.SECONDS", 4)
+    verdict = checked("10.1", stopwatch((MAX, "    if dist.get_rank() == 0:\n    " + MAX)))
+    assert verdict.kind == "wrong" and "rank 0 calls all_reduce" in verdict.text, verdict
+    assert "busy in code" not in verdict.text
+
+
 # ---- 10.2 -----------------------------------------------------------------------------------------------------------
 
 
@@ -162,13 +218,17 @@ WRONG = {
         r"most is waiting \(0 ms on rank 0, \d+ ms on rank 1\)",
     ),
     "the loader is not seen": ({"C": "compute"}, r"with data \(\d+ ms on rank 0, \d+ ms on rank 1\)"),
-    "small messages are not seen": ({"A": "compute"}, r"Both ranks are alike. Which colour fills the rest"),
+    "small messages are not seen": (
+        {"A": "compute"},
+        r"Neither of the two fills the step. Which hatching fills the rest",
+    ),
     "another word": ({"A": "network"}, "'network' is none of the words: data, communication"),
+    "a word misspelt": ({"A": "comunication"}, "Do you mean 'communication'"),
 }
 
 
 def test_the_three_jobs_are_slow_for_the_reasons_they_were_made_for(recorded: Path) -> None:
-    jobs = {job: pictures.timeline(f"scripts/slow_{job}_*.json") for job in RIGHT}
+    jobs = {job: pictures.timeline(f"scripts/slow_{job}_*.json", between="step") for job in RIGHT}
     assert all(rank.data_ms >= 1000 * slow_jobs.READING for rank in jobs["C"].ranks)
     assert jobs["B"].ranks[0].compute_ms > 5 * jobs["B"].ranks[1].compute_ms  # it has fifty times the samples
     assert jobs["B"].ranks[1].waiting_ms > jobs["B"].ranks[0].waiting_ms
@@ -181,6 +241,7 @@ def test_the_three_right_words_pass_and_dots_are_not_attempted(recorded: Path) -
     for missing in ("A", "B", "C"):
         assert check("10.2", {**RIGHT, missing: ...}).kind == "unattempted"
     assert check("10.2", ...).kind == "unattempted"
+    assert check("10.2", {**RIGHT, "B": "Rank 0"}).passed
     assert "a dict with a word for each of A, B, C" in check("10.2", "data").text
 
 
@@ -258,6 +319,14 @@ PREDICTIONS = {
     ),
     "the limit": (foretells(LOST, "return ranks * one / (one + 2 * lost)"), "the limit for very many ranks"),
     "an error": (foretells("return one / 0"), "ZeroDivisionError"),
+    "wrong for eight, and an error for one": (
+        foretells("return ranks * one / (2 * (ranks - 1) / ranks * two)"),
+        "speed_up(one=0.1, two=0.12, ranks=8) is 3.81",
+    ),
+    "right, and an error for one": (
+        foretells(LOST, "return ranks * one / (one + lost / (ranks / (2 * (ranks - 1))))"),
+        "That was speed_up(0.1, 0.12, 1).",
+    ),
     "nothing": (foretells("pass"), "returns no number"),
 }
 

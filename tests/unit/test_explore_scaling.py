@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
@@ -32,6 +33,16 @@ def test_the_table_holds_the_model_s_numbers(explorer: Explorer) -> None:
 def test_strong_scaling_is_shown_up_to_one_sample_a_rank(explorer: Explorer) -> None:
     explorer.set(kind=KINDS[1], batch=20)
     assert [line.split()[0] for line in explorer.text.splitlines()[1:4]] == ["2", "8", "20"]
+
+
+def test_the_values_lie_on_the_sliders_grid_so_that_a_browser_leaves_them_as_they_are() -> None:
+    given = {"parameters": 25.6e6, "sample_ms": 2.73, "latency_us": 20.0, "gigabytes": 1.25}
+    shown = explore.scaling(batch=128, **given)
+    for name, value in given.items():
+        control = shown.controls[name]
+        steps = (math.log10(control.value) - control.min) / control.step
+        assert steps == pytest.approx(round(steps), abs=1e-6) and control.value == pytest.approx(value, rel=3e-3)
+    assert "102 MB of gradients" in shown.text and "349 ms" in shown.text  # as the lesson counts them
 
 
 def test_every_control_changes_text_or_picture(explorer: Explorer) -> None:

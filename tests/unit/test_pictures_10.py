@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from matplotlib.axes import Axes
@@ -114,12 +117,19 @@ def test_the_title_says_where_communication_overtakes() -> None:
     assert "stays below compute up to 32 ranks, one sample each" in words(strong)
 
 
+def test_shared_work_is_held_against_the_step_of_one_rank() -> None:
+    axes = pictures.step_parts(SLOW, LINK, 32, strong=True).axes[0]
+    assert {y for _, y in points(axes, "a step of one rank")} == {SLOW.compute(32)}
+
+
 def test_what_backward_hides_is_drawn_inside_compute() -> None:
     hiding = Work(0.0, 1e-3, 1e6, overlap=1)
     figure = pictures.step_parts(hiding, LINK, 32)
-    assert "hidden by backward" in words(figure) and "hidden" not in words(pictures.step_parts(SLOW, LINK, 32))
-    hidden = figure.axes[0].collections[2].get_paths()[0].vertices
-    low = min(float(y) for x, y in hidden if float(x) == 2)
+    assert "compute that hides" in words(figure) and "hides" not in words(pictures.step_parts(SLOW, LINK, 32))
+    compute, _, hidden = figure.axes[0].collections
+    assert list(hidden.get_facecolor()[0]) == list(compute.get_facecolor()[0])
+    assert hidden.get_hatch() and list(hidden.get_edgecolor()[0]) != list(hidden.get_facecolor()[0])  # it is seen
+    low = min(float(y) for x, y in hidden.get_paths()[0].vertices if float(x) == 2)
     assert low == pytest.approx(0.032 - scaling.communication(LINK, 2, 1e6))
 
 
@@ -146,3 +156,44 @@ def test_a_row_whose_workload_changed_is_hollow() -> None:
     assert points(axes, "published, predicted") == []
     hollow = [line for line in axes.lines if line.get_markerfacecolor() == "#FFFFFF" and len(line.get_xdata())]
     assert [list(line.get_xdata()) for line in hollow] == [[16]]
+
+
+# ---- the timeline of many small messages ----------------------------------------------------------------------------
+
+
+def event(category: str, name: str, start: float, end: float, **about: Any) -> dict[str, Any]:
+    times = {"ts": start * 1e3, "dur": (end - start) * 1e3}  # from ms
+    return {
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "pid": 9,
+        "tid": 1 + (category != "cpu_op"),
+        "args": about,
+        **times,
+    }
+
+
+def bars(folder: Path, messages: list[tuple[float, float, int]]) -> tuple[str, int]:
+    """The words of a timeline of two ranks with these all_reduces (start, end, numbers); how many hatched bars."""
+    events = [event("cpu_op", "aten::mm", 0, 1), event("cpu_op", "aten::mm", 99, 100)]
+    for start, end, numbers in messages:
+        about = {"Input Dims": [[numbers]], "Input type": ["float"]}
+        events.append(event("user_annotation", "gloo:all_reduce", start, end, **about))
+    for rank in (0, 1):
+        info = {"rank": rank, "world_size": 2}
+        trace = {"distributedInfo": info, "host_name": "one", "baseTimeNanoseconds": 1, "traceEvents": events}
+        (folder / f"trace_{rank}.json").write_text(json.dumps(trace), encoding="utf-8")
+    figure = pictures.timeline(str(folder / "trace_*.json")).figure
+    hatched = [patch for patch in figure.axes[0].patches if patch.get_hatch() == "////"]
+    return words(figure), len(hatched) - 1  # one is the legend's
+
+
+def test_small_messages_one_after_the_other_share_a_bar_that_counts_them(tmp_path: Path) -> None:
+    small = [(10 + 0.4 * n, 10.3 + 0.4 * n, 1) for n in range(200)]
+    text, count = bars(tmp_path, small)
+    assert "200 × all_reduce 4 B" in text and count == 2  # one a rank
+    text, count = bars(tmp_path, [(5.0, 8.0, 1000), *small[:100], (60.0, 60.3, 1)])
+    assert "100 × all_reduce 4 B" in text and count == 6  # what is long, and what is far, stays alone
+    text, _ = bars(tmp_path, [(start, end, n + 1) for n, (start, end, _) in enumerate(small)])
+    assert "200 × all_reduce |" in text  # of many sizes
