@@ -57,7 +57,7 @@ class Job:
             _line(f"#SBATCH --cpus-per-task={self.cpus_per_task}", "for all ranks of a node, and their data loaders"),
             *(_line(f"#SBATCH --{option}={value}") for option, value in wanted.items() if value),
             _line(f"#SBATCH --time={self.time}"),
-            _line("#SBATCH --output=%x-%j.log", "all ranks; a folder in this name must exist before the job starts"),
+            _line("#SBATCH --output=%x-%j.log", "all ranks; its folder must exist before the job starts"),
         ]
         if not self.requeue:
             return ["#!/bin/bash", *lines, _line("#SBATCH --no-requeue", "a second start would begin from nothing")]

@@ -108,7 +108,7 @@ class ScriptExercise:
         if hint is None:
             kind, text = "passed", f"Right. {self.script} was run {self.tried}."
         elif stub:
-            kind, text = "unattempted", f"Not attempted yet: cell line {stub + 1} still holds the dots."
+            kind, text = "unattempted", f"Not attempted yet: cell line {stub + 1} still held the dots when the cell was last run."
         else:
             kind, text = "wrong", hint
         return Verdict(exercise, kind, "\n".join(filter(None, [text, origin(path)])))
