@@ -28,6 +28,20 @@ SUMMED_IN_ANOTHER_ORDER = 1e-3
 Note = dict[str, Any]
 
 
+def _run_cases(attempt: Attempt, mode: str, nproc: int, when: Callable[[Note], str]) -> tuple[Run, list[Note]]:
+    """Call what the script defines, case by case; where that fails or hangs, the hint names ranks without samples."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            run = attempt.run_through(HARNESS, mode, folder, nproc=nproc)
+            return run, _succeeded(attempt, run, when)
+        except Wrong as wrong:
+            empty = sorted(int(file.name) for file in Path(folder).iterdir())
+            if not empty:
+                raise
+            ranks = f"Rank{'s' * (len(empty) > 1)} {_listed([str(rank) for rank in empty])}"
+            raise Wrong(f"{wrong}\n{ranks} had no samples there.", wrong.failure) from None
+
+
 def _succeeded(attempt: Attempt, run: Run, when: Callable[[Note], str]) -> list[Note]:
     """The notes of all ranks; Wrong when a rank failed, with what `when` makes of its note."""
     notes = left_by(run, NOTE)
@@ -59,9 +73,9 @@ def goes_on_to_the_bit(attempt: Attempt) -> str | None:
 
 def _first_part(attempt: Attempt, folder: Path, kill: str, nproc: int) -> tuple[str | None, bool]:
     """The attempt that our kill ends: a hint, and whether the kill came. It may miss a way to write a file."""
-    run = attempt.run_through(HARNESS, "train", str(folder), kill, nproc=nproc)
+    run = attempt.run_through(HARNESS, "train", str(folder), kill, "now", nproc=nproc)
     notes = list(left_by(run, NOTE).values())
-    hint = _judge_writers(run, notes)
+    hint = _judge_writers(run, notes) or _judge_done(f"{crowd(run)} and no file yet,", left_by(run, NOTE))
     if hint:
         return hint, False
     if not list(folder.glob("expected_*")) and run.failure is None:
@@ -71,6 +85,18 @@ def _first_part(attempt: Attempt, folder: Path, kill: str, nproc: int) -> tuple[
     if run.failure.exception_type != "SIGKILL":
         _succeeded(attempt, run, lambda note: "\nThat was before any kill, in a training that begins without a file.")
     return None, True
+
+
+def _judge_done(start: str, notes: dict[int, Note]) -> str | None:
+    """All ranks must have got the same answer from resume()."""
+    done = [(rank, note["done"]) for rank, note in sorted(notes.items()) if "done" in note]
+    for rank, answer in done:
+        if answer != done[0][1]:
+            return (
+                f"{start} resume() returned {done[0][1]} on rank {done[0][0]} and {answer} on rank {rank}. All ranks "
+                "must begin at the same epoch."
+            )
+    return None
 
 
 def _judge_in_place(run: Run, notes: Sequence[Note]) -> str | None:
@@ -92,14 +118,22 @@ def _judge_writers(run: Run, notes: Sequence[Note]) -> str | None:
 
 
 def _second_part(attempt: Attempt, folder: Path, kill: str, nproc: int) -> str | None:
-    where = f"the middle of epoch {KILLED_IN}" if kill == "step" else "the middle of a save"
-    run = attempt.run_through(HARNESS, "train", str(folder), "never", nproc=nproc)
+    where = f"the middle of epoch {KILLED_IN[kill]}" if kill == "step" else "the middle of a save"
+    run = attempt.run_through(HARNESS, "train", str(folder), kill, "before", nproc=nproc)
     notes = _resumed(attempt, run, kill)
     start = f"{crowd(run)} killed in {where} and resumed:"
+    apart = _judge_done(start, dict(enumerate(notes)))
+    if apart:
+        return apart
     for rank, note in enumerate(notes):
         hint = _judge_resumed(rank, note, kill)
         if hint:
             return f"{start} {hint}"
+    if any(note["elsewhere"] for note in notes):
+        return (
+            f"{crowd(run)} the temporary file lies in another folder than path. On another disk os.replace fails, and "
+            "shutil.move copies, which a kill can tear. Put it beside path."
+        )
     hint = _judge_writers(run, notes) or (_judge_in_place(run, notes) if kill == "save" else None)
     if hint:
         return hint
@@ -120,8 +154,13 @@ def _resumed(attempt: Attempt, run: Run, kill: str) -> list[Note]:
     try:
         return _succeeded(attempt, run, lambda note: "\nThat was after a kill.")
     except Wrong as wrong:
-        why = ""
-        if failure is not None and failure.exception_type == "SIGSEGV":
+        why, first = "", str(wrong).splitlines()[0]
+        if failure is not None and failure.message.startswith("Weights only load failed") and kill == "step":
+            first = (
+                first.partition(" Weights only load failed")[0] + " The file holds more than tensors and plain values."
+            )
+            why = "Save state_dict()s, and not the objects."
+        elif failure is not None and failure.exception_type == "SIGSEGV":
             why = (
                 "torch.set_rng_state crashes where a state is a row of a larger tensor. Save a list of states, or "
                 ".clone() the row."
@@ -132,7 +171,7 @@ def _resumed(attempt: Attempt, run: Run, kill: str) -> list[Note]:
                 "gone. When may the old file give up its name?"
             )
         if why:
-            raise Wrong(f"{str(wrong).splitlines()[0]}\n{why}", wrong.failure) from None
+            raise Wrong(f"{first}\n{why}", wrong.failure) from None
         raise
 
 
@@ -145,18 +184,25 @@ PIECES = {
 
 
 def _judge_resumed(rank: int, note: Note, kill: str) -> str | None:
-    done, wrong = note["done"], note["wrong"]
-    if note["names"] == "none" and not done:
+    done, wrong, epochs = note["done"], note["wrong"], KILLED_IN[kill]
+    if note["names"] == "no file":
+        if done:
+            return "there is no file at path. Others look there."
         if kill == "step":
-            return f"save() was called {KILLED_IN} times, and there is no file at path."
+            return f"save() was called {epochs} times, and there is no file at path."
         return "the old file was gone before the new one was there, and the training begins anew."
-    if done != KILLED_IN:
+    if done != epochs:
         return (
-            f"resume() returned {done} on rank {rank}. When the last whole checkpoint was saved, {KILLED_IN} epochs "
+            f"resume() returned {done} on rank {rank}. When the last whole checkpoint was saved, {epochs} epochs "
             "were done."
         )
     if note["names"] == "wrapped":
         return 'the weights in the file have names that begin with "module.": a plain model cannot load them.'
+    if note["names"] == "unreadable" and kill == "save":
+        return (
+            "the file at path is torn, and stays so until the next save. A plain model looks at path, and not at your "
+            "other files."
+        )
     if note["names"] == "unreadable":
         return "torch.load cannot read the file at path, and a plain model has to. Write it with torch.save."
     if note["names"] == "none":
@@ -166,6 +212,11 @@ def _judge_resumed(rank: int, note: Note, kill: str) -> str | None:
             continue
         if wrong[piece] == "rank 0's":
             return f"rank {rank} has rank 0's random state: both drop the same units from now on. Whose are saved?"
+        if wrong[piece] == "later":
+            return (
+                f"{words} that of {epochs + 1} epochs on rank {rank}, where {epochs} were done: your files are of "
+                "different epochs. One checkpoint, one file."
+            )
         as_new = "as new" if wrong[piece] == "fresh" else "not what it was"
         others = [PIECES[other] for other in wrong if other != piece and wrong[other] != "rank 0's"]
         also = f" Look also at what {others[0].rsplit(' ', 1)[0]} does." if others else ""
@@ -179,8 +230,7 @@ def _judge_resumed(rank: int, note: Note, kill: str) -> str | None:
 def exact_everywhere(attempt: Attempt) -> str | None:
     """Every rank gets the mean over the dataset, however the samples are shared out."""
     for nproc in WORLDS:
-        run = attempt.run_through(HARNESS, "accuracy", nproc=nproc)
-        notes = _succeeded(attempt, run, partial(_in_sharing, world=nproc))
+        run, notes = _run_cases(attempt, "accuracy", nproc, partial(_in_sharing, world=nproc))
         for cases in zip(*(note["cases"] for note in notes), strict=True):
             hint = _judge_values(list(cases))
             if hint:
@@ -231,7 +281,11 @@ def _why(value: float, shares: list[list[int]], right: list[bool], own: list[flo
     size, everything = len(right), [n for numbers in shares for n in numbers]
     twice, counted = len(everything) - size, [right[n] for n in everything]
     guesses = [
-        (_mean(counted), f"{twice} of the samples counted are duplicates."),
+        (
+            _mean(counted),
+            f"{twice} of the samples counted are duplicates. (Tensors are never equal as keys of a dict or a set: "
+            ".tolist() first.)",
+        ),
         (sum(counted) / size, "Duplicates are among the hits, and not in what you divide by."),
         (_mean(counted[:size]), "What you cut off are not the duplicates: those may stand anywhere."),
         (
@@ -262,8 +316,7 @@ def _listed(words: Sequence[str]) -> str:
 def stops_with_the_truth(attempt: Attempt) -> str | None:
     """Up to the first stop, every rank says after each epoch what one process with all samples would say."""
     for nproc in WORLDS:
-        run = attempt.run_through(HARNESS, "stopping", nproc=nproc)
-        notes = _succeeded(attempt, run, _in_scenario)
+        run, notes = _run_cases(attempt, "stopping", nproc, _in_scenario)
         for scenario, *cases in zip(SCENARIOS, *(note["cases"] for note in notes), strict=True):
             hint = _judge_said(scenario, cases)
             if hint:
@@ -340,7 +393,8 @@ def _judge_said(scenario: Scenario, cases: list[Note]) -> str | None:
         )
     everything = cases[0]["said"]  # the epochs after the right one tell mistakes apart
     ever = everything.index(True) + 1 if True in everything else 0
-    return f"{case}, you stop {_after(stops[0])}. {should} {_why_stop(scenario, len(cases), ever)}"
+    when = f"stop {_after(stops[0])}" if stops[0] else "have not stopped yet"
+    return f"{case}, you {when}. {should} {_why_stop(scenario, len(cases), ever)}"
 
 
 def _after(epochs: int) -> str:

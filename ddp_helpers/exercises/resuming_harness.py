@@ -1,8 +1,9 @@
 """Runs inside a rank, around a learner's script of lesson 08: ``resuming_harness.py MODE SCRIPT [ARGS]``.
 
-MODE is "train" (08.1: a training of our own calls the script's save() and resume(); ARGS are a folder, and where to be
-killed), "accuracy" (08.2) or "stopping" (08.3): what the script defines is called with data that it does not know. The
-script is only read, its ``if __name__ == "__main__"`` is not run. What was seen is left in resuming.json beside the
+MODE is "train" (08.1: a training of our own calls the script's save() and resume(); ARGS are a folder, which kill the
+training is about, and whether that comes "now" or has been), "accuracy" (08.2) or "stopping" (08.3): what the script
+defines is called with data that it does not know; ARGS are a folder that says which ranks have none. The script is only
+read, its ``if __name__ == "__main__"`` is not run. What was seen is left in resuming.json beside the
 rank's logs, and so is the case that was being tried, if the script failed in one.
 """
 
@@ -30,7 +31,8 @@ from torch.nn.parallel import DistributedDataParallel
 from ddp_helpers.exercises import note
 
 EPOCHS, STEPS = 4, 3
-KILLED_IN = 2  # the epoch, counted from 0, in whose middle or in whose save the kill comes
+# The epoch, counted from 0, in whose middle or in whose save the kill comes: two, so that resume() has to read it.
+KILLED_IN = {"step": 2, "save": 3}
 SLOW_DISK = 0.3  # seconds that a slow disk waits at most for a rank that returns too early
 ENTERS_WITHIN = 5.0  # seconds; the other rank is in the same step, and about to call save() too
 CREATES = os.O_CREAT | os.O_TRUNC  # opened with one of these, a file is about to be written
@@ -88,11 +90,11 @@ def main(mode: str, script: str, *args: str) -> None:
         dist.init_process_group("gloo")
         dist.barrier()
         if mode == "train":
-            try_training(found, Path(args[0]), args[1], seen, saves)
+            try_training(found, Path(args[0]), Kill(args[1], args[2] == "now"), seen, saves)
         elif mode == "accuracy":
-            try_accuracy(found["exact_accuracy"], seen["cases"])
+            try_accuracy(found["exact_accuracy"], Path(args[0]), seen["cases"])
         else:
-            try_stopping(found["EarlyStopping"], seen["cases"])
+            try_stopping(found["EarlyStopping"], Path(args[0]), seen["cases"])
         dist.barrier()
     finally:
         note.leave(seen, "resuming.json")
@@ -133,38 +135,62 @@ class Training:
         )
 
 
-def try_training(found: dict[str, Any], folder: Path, kill: str, seen: dict[str, Any], saves: Saves) -> None:
-    """Train with the script's functions; `kill` says where this attempt ends: "step", "save" or "never"."""
+@dataclass(frozen=True)
+class Kill:
+    """In the middle of which thing of which epoch the training is killed: in this attempt, or in the one before it."""
+
+    what: str  # "step" or "save"
+    now: bool
+
+    @property
+    def epoch(self) -> int:
+        return KILLED_IN[self.what]
+
+    def comes(self, what: str, epoch: int) -> bool:
+        return self.now and (what, epoch) == (self.what, self.epoch)
+
+
+def try_training(found: dict[str, Any], folder: Path, kill: Kill, seen: dict[str, Any], saves: Saves) -> None:
+    """Train with the script's functions, until the kill comes or to the end."""
     rank, path = dist.get_rank(), str(folder / "checkpoint.pt")
     training = Training()
     fresh = training.state()
     sys.addaudithook(saves.notice)
-    seen["saved"], seen["early"], seen["in_place"] = saves.paths, saves.early, []
+    seen["saved"], seen["early"], seen["elsewhere"] = saves.paths, saves.early, saves.elsewhere
+    seen["in_place"] = []
     done = found["resume"](path, training.model, training.optimizer, training.scheduler)
     seen["done"] = done if isinstance(done, int) else repr(done)
-    if kill == "never":
-        seen["wrong"] = compare(folder, training.state(), fresh)
+    if not kill.now:
+        seen["wrong"] = compare(folder, kill.epoch, training.state(), fresh)
         seen["names"] = names_in(path)
-    if not isinstance(done, int):
+    apart = differ(seen["done"])
+    if apart or not isinstance(done, int):
         return
     for epoch in range(done, EPOCHS):
         train_epoch(training, epoch, kill)
-        if epoch < KILLED_IN:
+        if epoch <= kill.epoch:
             note_state(folder, epoch + 1, training.state())
-        slow = (kill, epoch, dist.get_world_size()) == ("never", done, 2)
+        slow = not kill.now and (epoch, dist.get_world_size()) == (done, 2)
         before = stamp(path)
-        with saves.watched(path, (kill, epoch, rank) == ("save", KILLED_IN, 0), slow):
+        with saves.watched(path, rank == 0 and kill.comes("save", epoch), slow):
             found["save"](path, epoch + 1, training.model, training.optimizer, training.scheduler)
         seen["in_place"].append(stamp(path) != before and stamp(path)[0] == before[0])
-    if kill == "never":
+    if not kill.now:
         ends = training.state()["model"], undisturbed().state()["model"]
         seen["gap"] = max((ends[0][name] - ends[1][name]).abs().max().item() for name in ends[1])
 
 
-def train_epoch(training: Training, epoch: int, kill: str) -> None:
+def differ(mine: Any) -> bool:
+    """Whether the ranks have different answers; said on all of them."""
+    answers = [None] * dist.get_world_size()
+    dist.all_gather_object(answers, mine)
+    return any(answer != answers[0] for answer in answers)
+
+
+def train_epoch(training: Training, epoch: int, kill: Kill) -> None:
     for step in range(STEPS):
         training.step(epoch, step)
-        if (kill, epoch, step, dist.get_rank()) == ("step", KILLED_IN, 1, dist.get_world_size() - 1):
+        if kill.comes("step", epoch) and (step, dist.get_rank()) == (1, dist.get_world_size() - 1):
             os.kill(os.getpid(), signal.SIGKILL)
     training.scheduler.step()
 
@@ -173,7 +199,7 @@ def undisturbed() -> Training:
     """The truth: the same training in one go, without a file."""
     training = Training()
     for epoch in range(EPOCHS):
-        train_epoch(training, epoch, "never")
+        train_epoch(training, epoch, Kill("step", now=False))
     return training
 
 
@@ -194,6 +220,7 @@ class Saves:
     def __init__(self, real: Any) -> None:
         self.real = real
         self.paths: list[str] = []  # what this rank wrote
+        self.elsewhere: list[str] = []  # what was given the name `path`, and lay in another folder
         self.early: list[int] = []  # ranks that have returned from save() while `path` still was the old file
         self.path, self.before = "", (0, 0)  # `path` is empty outside of save()
         self.in_epoch, self.usual = 0, 0  # how many files so far in this epoch, and how many in the one before
@@ -242,6 +269,9 @@ class Saves:
             return
         if event == "os.rename":
             self.paths.append(name)
+            source = os.path.abspath(os.fsdecode(details[0]))
+            if Path(self.path).parent not in Path(source).parents:
+                self.elsewhere.append(source)
             self.wait_for_early_ones()
         elif details[2] & CREATES and self.begins(name):
             self.path = ""
@@ -279,30 +309,35 @@ def marker(path: str, what: str, rank: int) -> Path:
 def note_state(folder: Path, epochs: int, state: dict[str, Any]) -> None:
     buffer = io.BytesIO()  # not through the watched torch.save to a path
     torch.save(state, buffer)
-    (folder / f"expected_{epochs}_{dist.get_rank()}.pt").write_bytes(buffer.getvalue())
+    half = folder / f"half_{dist.get_rank()}"  # the kill may come while another rank writes
+    half.write_bytes(buffer.getvalue())
+    os.replace(half, folder / f"expected_{epochs}_{dist.get_rank()}.pt")
 
 
-def compare(folder: Path, state: dict[str, Any], fresh: dict[str, Any]) -> dict[str, str]:
+def compare(folder: Path, epochs: int, state: dict[str, Any], fresh: dict[str, Any]) -> dict[str, str]:
     """What is not as it was when the last whole checkpoint was saved, and how it is instead."""
-    expected = torch.load(folder / f"expected_{KILLED_IN}_{dist.get_rank()}.pt")
+    expected = torch.load(folder / f"expected_{epochs}_{dist.get_rank()}.pt")
+    later_file = folder / f"expected_{epochs + 1}_{dist.get_rank()}.pt"  # its save was killed
+    later = torch.load(later_file) if later_file.exists() else {}
     wrong = {}
     for name, value in expected.items():
         if not same(state[name], value):
-            wrong[name] = "fresh" if same(state[name], fresh[name]) else "other"
+            instead = "later" if name in later and same(state[name], later[name]) else "other"
+            wrong[name] = "fresh" if same(state[name], fresh[name]) else instead
     if wrong.get("random") == "other":
-        first = torch.load(folder / f"expected_{KILLED_IN}_0.pt")
+        first = torch.load(folder / f"expected_{epochs}_0.pt")
         wrong["random"] = "rank 0's" if same(state["random"], first["random"]) else "other"
     return wrong
 
 
 def names_in(path: str) -> str:
-    """Whether the plain model's names are in the file: "plain", "wrapped", "none" or "unreadable"."""
+    """Whether the plain model's names are in the file: "plain", "wrapped", "none", "unreadable"; or "no file"."""
     names = {"0.weight", "0.bias", "3.weight", "3.bias"}
     if not os.path.isfile(path):
-        return "none"
+        return "no file"
     try:
         dicts = list(dicts_in(torch.load(path, map_location="cpu", weights_only=False)))
-    except (pickle.UnpicklingError, RuntimeError, EOFError):  # resume() could read it, so it was written otherwise
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError):  # torn, or not written by torch.save
         return "unreadable"
     if any(names <= set(each) for each in dicts):
         return "plain"
@@ -350,13 +385,25 @@ def share(kind: str, size: int, rank: int, world: int) -> list[int]:
     return [(own[-1] + 1) % size, *own] if kind == "overlapping" and own and world > 1 else own
 
 
-def try_accuracy(exact_accuracy: Any, cases: list[dict[str, Any]]) -> None:
+def meet(folder: Path, samples: int) -> None:
+    """Before each call: nobody is ahead, and the files in the folder are the ranks that have no samples in it."""
+    dist.barrier()
+    mine = folder / str(dist.get_rank())
+    if samples:
+        mine.unlink(missing_ok=True)
+    else:
+        mine.touch()
+    dist.barrier()
+
+
+def try_accuracy(exact_accuracy: Any, folder: Path, cases: list[dict[str, Any]]) -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     for size in SIZES:
         right = torch.tensor(hits(size), dtype=torch.bool)
         for kind in KINDS:
             cases.append({"kind": kind, "size": size})
             numbers = torch.tensor(share(kind, size, rank, world), dtype=torch.int64)
+            meet(folder, len(numbers))
             value = exact_accuracy(numbers.clone(), right[numbers], size)
             cases[-1]["value"] = float(value) if isinstance(value, int | float | np.number | torch.Tensor) else None
 
@@ -364,7 +411,7 @@ def try_accuracy(exact_accuracy: Any, cases: list[dict[str, Any]]) -> None:
 # ---- 08.3 -----------------------------------------------------------------------------------------------------------
 
 
-def try_stopping(stopping_class: Any, cases: list[dict[str, Any]]) -> None:
+def try_stopping(stopping_class: Any, folder: Path, cases: list[dict[str, Any]]) -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     for scenario in SCENARIOS:
         cases.append({"name": scenario.name, "said": []})
@@ -373,7 +420,9 @@ def try_stopping(stopping_class: Any, cases: list[dict[str, Any]]) -> None:
         for epoch, means in enumerate(scenario.means):
             sizes = scenario.sizes_in(epoch)
             total = sum(means[part] * sizes[part] for part in mine)
-            said = stopping.should_stop(float(total), sum(sizes[part] for part in mine))
+            count = sum(sizes[part] for part in mine)
+            meet(folder, count)
+            said = stopping.should_stop(float(total), count)
             cases[-1]["said"].append(None if said is None else bool(said))
             if epoch == scenario.stored_after:
                 cases[-1]["state"] = repr(stopping.state_dict())

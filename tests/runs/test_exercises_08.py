@@ -164,6 +164,17 @@ RENAME_APART = """\
     if dist.get_rank() == 0:
         os.replace(path + ".tmp", path)
 """
+EITHER = """\
+        try:
+            saved = torch.load(path, map_location="cpu")
+        except Exception:
+            saved = torch.load(path + ".old", map_location="cpu")
+"""
+NEWEST = """\
+    import glob
+    names = sorted(glob.glob(path + ".*"))
+    if names:
+"""
 RESUME: dict[str, tuple[tuple[Change, ...], str]] = {
     "no optimizer": (
         (('        optimizer.load_state_dict(saved["optimizer"])\n', ""),),
@@ -212,7 +223,7 @@ RESUME: dict[str, tuple[tuple[Change, ...], str]] = {
         (("    if dist.get_rank() == 0:\n", "    if True:\n"), (RENAME, "        }, path)\n")),
         "2 ranks write checkpoint.pt, or rename onto it. One file, one writer.",
     ),
-    "never renamed": (((RENAME, '        }, path + ".tmp")\n'),), "there is no file at path"),
+    "never renamed": (((RENAME, '        }, path + ".tmp")\n'),), "save() was called 2 times"),
     "no barrier": (
         ((RENAME + "    dist.barrier()\n", RENAME),),
         "save() has returned on rank 1 before the file was there",
@@ -266,6 +277,58 @@ RESUME: dict[str, tuple[tuple[Change, ...], str]] = {
         ),
         "Write it with torch.save.",
     ),
+    "a number of its own": (
+        (('epochs_done = saved["epochs_done"]', "epochs_done = 2"),),
+        "resume() returned 2 on rank 0. When the last whole checkpoint was saved, 3 epochs",
+    ),
+    "the temporary file elsewhere": (
+        (
+            ("import os\n", "import os\nimport shutil\n"),
+            (RENAME, '        }, "runs/last.tmp")\n        shutil.move("runs/last.tmp", path)\n'),
+        ),
+        "in another folder than path",
+    ),
+    "the old file aside, and read again": (
+        (
+            (
+                "        torch.save({",
+                '        if os.path.exists(path):\n            os.replace(path, path + ".old")\n        torch.save({',
+            ),
+            (RENAME, "        }, path)\n"),
+            ('        saved = torch.load(path, map_location="cpu")\n', EITHER),
+        ),
+        "stays so until the next save",
+    ),
+    "a file for each epoch": (
+        (
+            (RENAME, '        }, f"{path}.{epochs_done}")\n'),
+            ("    if os.path.exists(path):\n", NEWEST),
+            ('torch.load(path, map_location="cpu")', "torch.load(names[-1])"),
+        ),
+        "Others look there",
+    ),
+    "resumes on rank 0 only": (
+        (("    if os.path.exists(path):\n", "    if dist.get_rank() == 0 and os.path.exists(path):\n"),),
+        "returned 2 on rank 0 and 0 on rank 1. All ranks must begin at the same epoch",
+    ),
+    "two files of different epochs": (
+        (
+            (
+                "    if dist.get_rank() == 0:\n",
+                '    torch.save(torch.get_rng_state(), f"{path}.{dist.get_rank()}")\n    if dist.get_rank() == 0:\n',
+            ),
+            ('saved["random"][dist.get_rank()]', 'torch.load(f"{path}.{dist.get_rank()}")'),
+        ),
+        "your files are of different epochs",
+    ),
+    "whole objects": (
+        (
+            ("model.module.state_dict()", "model.module"),
+            ("optimizer.state_dict()", "optimizer"),
+            ("scheduler.state_dict()", "scheduler"),
+        ),
+        "Save state_dict()s, and not the objects.",
+    ),
     "a mistake in the code": ((('saved["scheduler"]', 'saved["schedule"]'),), "KeyError"),
 }
 MAX = "    known = torch.zeros(size)\n    known[numbers] = right.float()\n"
@@ -293,7 +356,7 @@ ACCURACY: dict[str, tuple[str, str]] = {
         dist.all_reduce(total)
         return (total[0] / total[1]).item()
         """,
-        "of the samples counted are duplicates",
+        "of the samples counted are duplicates. (Tensors are never equal as keys of a dict or a set: .tolist() first.)",
     ),
     "duplicates among the hits": (
         """
@@ -392,7 +455,7 @@ STOPPING: dict[str, tuple[tuple[Change, ...], str]] = {
     "returns nothing": ((("        return self.waited >= self.patience\n", ""),), "should_stop returns None"),
     "divides by nothing": (
         (("[loss_sum, count]", "[loss_sum / count, 1]"),),
-        "ZeroDivisionError",
+        "ZeroDivisionError: float division by zero",
     ),
 }
 
@@ -416,6 +479,17 @@ def test_a_wrong_accuracy_gets_its_own_hint(solution: str, hint: str) -> None:
 @pytest.mark.parametrize(("changes", "hint"), STOPPING.values(), ids=STOPPING)
 def test_a_wrong_decision_gets_its_own_hint(changes: tuple[Change, ...], hint: str) -> None:
     assert_own_hint("08.3", edited("08.3", *changes), hint, {hint for _, hint in STOPPING.values()})
+
+
+def test_a_rank_without_samples_is_named_where_it_fails_or_has_left_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    changes, _ = STOPPING["divides by nothing"]
+    assert "Rank 1 had no samples there." in checked("08.3", edited("08.3", *changes)).text
+    monkeypatch.setattr("ddp_helpers.exercises.attempt.SECONDS", 5)
+    left = MAX.replace("    known =", "    if not len(numbers):\n        return 0.0\n    known =", 1)
+    text = checked("08.2", edited("08.2", (MAX, left))).text
+    assert "did not end" in text and text.endswith("Rank 1 had no samples there."), text
 
 
 def test_a_file_for_each_rank_is_as_good_if_the_main_one_is_renamed() -> None:
