@@ -65,7 +65,7 @@ def run_line(shell: InteractiveShell, line: str, cell: str | None = None) -> Non
     except LaunchError as failure:
         if not options.expect_failure:
             raise
-        print(f"{type(failure).__name__}, as expected: {failure}")
+        print(failure.as_expected())
         result = failure.run if isinstance(failure, RankFailed) else None
     else:
         if options.expect_failure:

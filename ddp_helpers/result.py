@@ -118,6 +118,10 @@ class LaunchError(Exception):
         first, *rest = f"{type(self).__name__}: {self}".splitlines()
         return [f"\x1b[1;31m{_wrapped(first)}\x1b[0m", *map(_wrapped, rest)]
 
+    def as_expected(self) -> str:
+        """What to print where this error was wanted."""
+        return "\n".join(map(_wrapped, f"{type(self).__name__}, as expected: {self}".splitlines()))
+
 
 def _wrapped(line: str) -> str:
     """Wrap a line between words: JupyterLab wraps the text of errors anywhere. Lines of code are left as they are."""

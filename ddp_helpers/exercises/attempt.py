@@ -108,7 +108,8 @@ class ScriptExercise:
         if hint is None:
             kind, text = "passed", f"Right. {self.script} was run {self.tried}."
         elif stub:
-            kind, text = "unattempted", f"Not attempted yet: cell line {stub + 1} still held the dots when the cell was last run."
+            text = f"Not attempted yet: cell line {stub + 1} still held the dots when the cell was last run."
+            kind = "unattempted"
         else:
             kind, text = "wrong", hint
         return Verdict(exercise, kind, "\n".join(filter(None, [text, origin(path)])))

@@ -69,7 +69,7 @@ def reproduce(id: str, force: bool = False) -> Run:
     except RunTimeout:
         raise
     except RankFailed as failed:
-        print(f"{type(failed).__name__}, as expected: {failed}")
+        print(failed.as_expected())
         return failed.run
     print(_end_without_error(fault))
     return run

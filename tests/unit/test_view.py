@@ -63,3 +63,10 @@ def test_errors_are_wrapped_between_words_and_code_is_left() -> None:
     rendered = LaunchError("word " * 30 + "\n" + code)._render_traceback_()
     assert all(len(line) <= 90 for line in rendered[0].splitlines())
     assert rendered[1] == code
+
+
+def test_so_are_errors_that_a_cell_expects() -> None:
+    code = "  cell line 3:  " + "x" * 90
+    first, *lines, last = LaunchError("word " * 30 + "\n" + code).as_expected().splitlines()
+    assert first.startswith("LaunchError, as expected: word ") and last == code
+    assert lines and all(len(line) <= 76 for line in [first, *lines])
