@@ -6,12 +6,13 @@ from __future__ import annotations
 import ast
 from functools import cache
 
+import numpy as np
 import pytest
-from build_notebooks import Lesson, read_source
+from build_notebooks import ROOT, Lesson, read_source
 from exercise_cells import Cells
 
 from ddp_helpers import Run, check
-from ddp_helpers.exercises import lesson09
+from ddp_helpers.exercises import clinic_truth, lesson09
 from ddp_helpers.exercises.clinic import PATIENTS, admit, tell
 from ddp_helpers.predict import predict
 
@@ -247,6 +248,15 @@ OTHERS = {
 def test_a_cure_in_another_style_passes(number: int, script: str) -> None:
     verdict = CELLS.checked(f"09.{number}", script)
     assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_patient_7_is_tried_with_all_digits_on_two_ranks_and_one_missing_on_the_last_of_three(seed: int) -> None:
+    def digits_of_each_rank(world: int) -> list[int]:
+        labels = clinic_truth.digits(np.load, str(ROOT / "data/digits.npz"), seed, 7, world)["labels"]
+        return [len(set(labels[share])) for share in clinic_truth.shares(clinic_truth.HELD_OUT, world)]
+
+    assert digits_of_each_rank(2) == [10, 10] and digits_of_each_rank(3)[-1] < 10
 
 
 # ---- not attempted --------------------------------------------------------------------------------------------------
