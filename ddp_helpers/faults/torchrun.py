@@ -145,11 +145,13 @@ FAULTS = (
         kind="end",
         see="terminate called without an active exception",
         means=(
-            "A rank ended while torch's threads still ran: destroy_process_group was not called. The work was "
-            "done before, unless a traceback says otherwise."
+            "Python was ending while one of torch's threads still wanted its lock (before Python 3.14 that ends the "
+            "thread, and C++ aborts). destroy_process_group was not called; or gloo still held the last "
+            "all_reduce's tensor, since a DDP model keeps its threads alive. The work was done before, unless a "
+            "traceback says otherwise."
         ),
-        sure="All results are there, and it comes only sometimes.",
-        cure="Call dist.destroy_process_group() at the end, in a finally block.",
+        sure="All results are there, and it comes only sometimes, mostly on a busy machine.",
+        cure="End the script with dist.barrier(), and dist.destroy_process_group() after it.",
         lesson="01",
         patterns=("terminate called without an active exception",),
         no_script="a race: about one run in ten",
