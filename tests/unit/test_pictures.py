@@ -11,6 +11,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Arc, FancyBboxPatch, Rectangle
 from matplotlib.text import Text
+from picture_page import assert_texts_fit
 
 from ddp_helpers import pictures
 from ddp_helpers.doctor import Machine, recorded_names
@@ -77,13 +78,7 @@ EVERY_PICTURE = {
 @pytest.mark.parametrize("name", EVERY_PICTURE)
 def test_no_text_leaves_the_page_and_no_two_texts_touch(name: str) -> None:
     figure = EVERY_PICTURE[name]()
-    figure.canvas.draw()
-    page = figure.bbox
-    boxes = [text.get_window_extent() for text in figure.axes[0].texts if text.get_text()]
-    for box in boxes:
-        assert page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0 and box.y1 <= page.y1
-    for number, first in enumerate(boxes):
-        assert not any(first.overlaps(second) for second in boxes[number + 1 :])
+    assert_texts_fit(figure)
 
 
 @pytest.mark.parametrize("name", EVERY_PICTURE)

@@ -10,6 +10,7 @@ import torch
 from matplotlib.collections import LineCollection, PatchCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from picture_page import assert_texts_fit
 
 from ddp_helpers import pictures
 from ddp_helpers.explore.collectives import CODE, result
@@ -135,12 +136,7 @@ def test_no_text_leaves_the_page_and_no_two_texts_touch(ranks: int, number: floa
     rows = [[number * (rank + 1), rank] for rank in range(ranks)]
     gathered = ([[rank] for rank in range(ranks)], [[*range(ranks)]] * ranks)
     figure = pictures.collective({"broadcast": (rows, [rows[0]] * ranks), "all_gather": gathered}, title="two of them")
-    figure.canvas.draw()
-    boxes = [text.get_window_extent() for text in figure.axes[0].texts if text.get_text()]
-    for place, box in enumerate(boxes):
-        assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
-        assert figure.bbox.y0 <= box.y0 and box.y1 <= figure.bbox.y1
-        assert not any(box.overlaps(other) for other in boxes[place + 1 :])
+    assert_texts_fit(figure)
 
 
 def test_panels_stand_side_by_side_as_far_as_the_page_goes() -> None:

@@ -10,11 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from picture_page import assert_texts_fit
 
 from ddp_helpers import pictures
 from ddp_helpers.pictures.batch_arithmetic import KEEP, Epoch, epochs
 from ddp_helpers.pictures.drift import apart, spread
-from ddp_helpers.pictures.palette import PAPER
 
 TOGETHER = [[0.0, 0.5, 0.2]] * 3
 APART = [[0.0, 0.5, 0.9], [0.0, 0.4, 0.1]]
@@ -51,14 +51,7 @@ def words(figure: Figure) -> list[str]:
 @pytest.mark.parametrize("name", EVERY_PICTURE)
 def test_no_text_leaves_the_page_and_no_two_texts_touch(name: str) -> None:
     figure = EVERY_PICTURE[name]()
-    figure.canvas.draw()
-    page = figure.bbox
-    boxes = [text.get_window_extent() for text in texts(figure)]
-    for box in boxes:
-        assert page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0 and box.y1 <= page.y1
-    for number, first in enumerate(boxes):
-        assert not any(first.overlaps(second) for second in boxes[number + 1 :])
-    assert to_hex(figure.get_facecolor()).upper() == PAPER
+    assert_texts_fit(figure)
 
 
 # ---- drift ----------------------------------------------------------------------------------------------------------

@@ -6,11 +6,11 @@ from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from picture_page import assert_texts_fit
 from torch.utils.data import DistributedSampler
 
 from ddp_helpers import pictures
@@ -70,14 +70,7 @@ EVERY_MAP = {
 @pytest.mark.parametrize("name", EVERY_MAP)
 def test_no_text_leaves_the_page_and_no_two_texts_touch(name: str) -> None:
     figure = EVERY_MAP[name]()
-    figure.canvas.draw()
-    page = figure.bbox
-    boxes = np.array([text.get_window_extent().extents for text in figure.axes[0].texts])
-    low, high = boxes[:, :2], boxes[:, 2:]
-    assert (low >= (page.x0, page.y0)).all() and (high <= (page.x1, page.y1)).all()
-    touching = ((low[:, None] < high) & (low < high[:, None])).all(-1)
-    assert touching.sum() == len(boxes)  # each only itself
-    assert to_hex(figure.get_facecolor()).upper() == PAPER
+    assert_texts_fit(figure)
 
 
 def test_each_sample_stands_in_the_row_of_its_rank_and_the_column_of_its_step() -> None:

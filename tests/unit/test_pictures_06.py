@@ -11,12 +11,12 @@ import torch
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from picture_page import assert_texts_fit
 
 from ddp_helpers import pictures
 from ddp_helpers.pictures.gradient_histogram import HIGH, LOW, fates, zone_edges
 from ddp_helpers.pictures.loss_scale import skipped_steps
 from ddp_helpers.pictures.number_formats import read_formats
-from ddp_helpers.pictures.palette import PAPER
 
 
 def some_gradients() -> Any:
@@ -41,15 +41,7 @@ EVERY_PICTURE = {
 @pytest.mark.parametrize("name", EVERY_PICTURE)
 def test_no_text_leaves_the_white_page_and_no_two_texts_of_a_picture_touch(name: str) -> None:
     figure = EVERY_PICTURE[name]()
-    assert to_hex(figure.get_facecolor()).upper() == PAPER
-    figure.canvas.draw()
-    texts = [text for axes in figure.axes for text in axes.texts if text.get_text()]
-    boxes = [text.get_window_extent() for text in texts]
-    for box in boxes:
-        assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
-        assert figure.bbox.y0 <= box.y0 and box.y1 <= figure.bbox.y1
-    for number, first in enumerate(boxes):
-        assert not any(first.overlaps(second) for second in boxes[number + 1 :])
+    assert_texts_fit(figure)
 
 
 # -- number formats --------------------------------------------------------------------------------------------------

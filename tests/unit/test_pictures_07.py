@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from matplotlib.colors import to_hex
+from picture_page import assert_texts_fit
 
 from ddp_helpers import pictures
-from ddp_helpers.pictures.palette import PAPER
 
 MADE = Path(__file__).parent / "traces"
 MAIN, LOOP, OTHER_LOOP = 1, 2, 3  # threads: Python's, and gloo's two
@@ -337,17 +336,8 @@ def many(folder: Path, ranks: int) -> str:
 def test_no_text_leaves_the_white_page_and_no_two_texts_touch(tmp_path: Path, ranks: int) -> None:
     shown = pictures.timeline(many(tmp_path, ranks))
     figure = shown.figure
-    assert to_hex(figure.get_facecolor()).upper() == PAPER
-    figure.canvas.draw()
-    texts = [text for text in figure.axes[0].texts if text.get_text()]
-    boxes = [text.get_window_extent() for text in texts]
-    for box in boxes:
-        assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
-        assert figure.bbox.y0 <= box.y0 and box.y1 <= figure.bbox.y1
-    for number, first in enumerate(boxes):
-        for other, second in enumerate(boxes[:number]):
-            assert not first.overlaps(second), (texts[number].get_text(), texts[other].get_text())
-    said = [text.get_text() for text in texts]
+    assert_texts_fit(figure)
+    said = [text.get_text() for text in figure.axes[0].texts]
     assert {f"rank {rank}" for rank in range(ranks)} | {"computes", "communicates", "both at once"} <= set(said)
     assert len(base64.b64decode(shown._repr_png_()[0])) < 60_000
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
+from picture_page import assert_texts_fit
 
 from ddp_helpers import pictures
-from ddp_helpers.pictures.palette import PAPER
 from ddp_helpers.pictures.restarts import read_attempts
 
 
@@ -37,13 +37,7 @@ EVERY_PICTURE = {
 @pytest.mark.parametrize("name", EVERY_PICTURE)
 def test_no_text_leaves_the_white_page_and_no_two_texts_touch(name: str) -> None:
     figure = pictures.restarts(EVERY_PICTURE[name])
-    assert to_hex(figure.get_facecolor()).upper() == PAPER
-    figure.canvas.draw()
-    boxes = [text.get_window_extent() for axes in figure.axes for text in axes.texts if text.get_text()]
-    for number, box in enumerate(boxes):
-        assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
-        assert figure.bbox.y0 <= box.y0 and box.y1 <= figure.bbox.y1
-        assert not any(box.overlaps(other) for other in boxes[number + 1 :])
+    assert_texts_fit(figure)
 
 
 def cells(figure: Any) -> list[Rectangle]:

@@ -6,10 +6,10 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from picture_page import assert_texts_fit
 
 from ddp_helpers import pictures
 from ddp_helpers.exercises.lesson12 import gpipe, one_f_one_b
-from ddp_helpers.pictures.palette import PAPER
 from ddp_helpers.pictures.pipeline import bubble, layout, most_held
 
 HELD = {"parameters": 2**20, "gradients": 2**20, "optimizer": 2**21}
@@ -26,13 +26,7 @@ EVERY_PICTURE = {
 @pytest.mark.parametrize("name", EVERY_PICTURE)
 def test_no_text_leaves_the_white_page_and_no_two_texts_touch(name: str) -> None:
     figure = EVERY_PICTURE[name]()
-    assert to_hex(figure.get_facecolor()).upper() == PAPER
-    figure.canvas.draw()
-    boxes = [text.get_window_extent() for axes in figure.axes for text in axes.texts if text.get_text()]
-    for number, box in enumerate(boxes):
-        assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1
-        assert figure.bbox.y0 <= box.y0 and box.y1 <= figure.bbox.y1
-        assert not any(box.overlaps(other) for other in boxes[number + 1 :])
+    assert_texts_fit(figure)
 
 
 def rectangles(figure: Figure) -> list[Rectangle]:
